@@ -1,0 +1,35 @@
+# make demo   set up and learn a patch order on the embedded digits
+# make test   set up and run the tests
+# make lint   set up and run the style and type checks
+# make bench  set up and run the timings
+PYTHON ?= python3
+RUN := .venv/bin/
+# Tests run side by side, one thread each: processes that share cores must not each take all of them.
+JOBS ?= 2
+
+demo: .venv/ready
+	$(RUN)reorder train digits --out runs/demo
+
+test: .venv/ready
+	OMP_NUM_THREADS=1 MPLBACKEND=agg $(RUN)python -m pytest -n $(JOBS)
+
+lint: .venv/ready
+	$(RUN)ruff check .
+	$(RUN)ruff format --check .
+	$(RUN)mypy
+
+bench: .venv/ready
+	$(RUN)reorder bench
+
+# Rebuilt only when what is installed changes, so a second run installs nothing.
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "reorder needs Python 3.11 or newer; try: make PYTHON=python3.11")'
+	$(PYTHON) -m venv .venv
+	$(RUN)python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
+	$(RUN)python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+.PHONY: demo test lint bench clean

@@ -1,0 +1,14 @@
+"""Sequence models that map tokens (B, L, D) to tokens (B, L, D) and do not know about orders."""
+
+from torch import nn
+
+from reorder.backbones.layers import SIZES, Size
+from reorder.backbones.transformer_xl import TransformerXL
+from reorder.backbones.vit import ViT
+
+BACKBONES: dict[str, type[nn.Module]] = {
+    "vit": ViT,
+    "transformer_xl": TransformerXL,
+}
+
+__all__ = ["BACKBONES", "SIZES", "Size", "TransformerXL", "ViT"]

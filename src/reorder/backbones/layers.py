@@ -1,0 +1,60 @@
+"""What the backbones share: their sizes, stochastic depth, and running a stack of blocks."""
+
+# B images, N patches, L = N + 1 tokens, D width
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+
+class Size(NamedTuple):
+    width: int
+    depth: int
+    heads: int
+
+
+SIZES = {
+    "mini": Size(64, 4, 4),
+    "tiny": Size(192, 12, 3),
+    "small": Size(384, 12, 6),
+    "base": Size(768, 12, 12),
+    "large": Size(1024, 24, 16),
+}
+
+
+class DropPath(nn.Module):
+    """Stochastic depth: drops a residual branch for whole images with probability `rate`."""
+
+    def __init__(self, rate: float):
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, branch: Tensor) -> Tensor:
+        if not self.training or self.rate == 0.0:
+            return branch
+        keep = branch.new_empty(branch.shape[0], 1, 1).bernoulli_(1 - self.rate)
+        return branch * keep / (1 - self.rate)
+
+
+def drop_path_rates(last: float, depth: int) -> list[float]:
+    """Rates that grow linearly from 0 in the first block to `last` in the last."""
+    return torch.linspace(0, last, depth).tolist()
+
+
+def run_blocks(blocks: nn.ModuleList, tokens: Tensor, checkpointing: bool, *shared) -> Tensor:
+    """Tokens (B, L, D) through all blocks; with checkpointing, activations are recomputed backward."""
+    for block in blocks:
+        if checkpointing and torch.is_grad_enabled():
+            tokens = checkpoint(block, tokens, *shared, use_reentrant=False)
+        else:
+            tokens = block(tokens, *shared)
+    return tokens
+
+
+def head_width(width: int, heads: int) -> int:
+    """The width d of one of `heads` attention heads."""
+    if width % heads:
+        raise ValueError(f"width {width} is not divisible by {heads} heads")
+    return width // heads

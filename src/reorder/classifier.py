@@ -1,0 +1,59 @@
+"""A classifier of images whose patches are read in an order: tokens, a backbone, a head on the class token."""
+
+import inspect
+from typing import Any
+
+from torch import Tensor, nn
+
+from reorder.backbones import BACKBONES, SIZES, Size
+from reorder.patches import Tokens, grid_of
+
+# B images, N patches, L = N + 1 tokens, D width
+
+
+class Classifier(nn.Module):
+    """Images (B, C, H, W), read in an order (N,), (B, N) or None for raster, to logits (B, classes)."""
+
+    def __init__(self, tokens: Tokens, backbone: nn.Module, grid: tuple[int, int], width: int, classes: int):
+        super().__init__()
+        self.grid = grid
+        self.tokens = tokens
+        self.backbone = backbone
+        self.norm = nn.LayerNorm(width, eps=1e-6)
+        self.head = nn.Linear(width, classes)
+        for linear in (tokens.patch_embed.proj, self.head):
+            nn.init.trunc_normal_(linear.weight, std=0.02)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, images: Tensor, order: Tensor | None = None) -> Tensor:
+        tokens = self.backbone(self.tokens(images, order))
+        return self.head(self.norm(tokens[:, 0]))
+
+
+def create_model(
+    name: str,
+    size: str | Size = "base",
+    image_size: int | tuple[int, int] = 224,
+    patch_size: int = 16,
+    channels: int = 3,
+    classes: int = 1000,
+    positions: str = "learned",
+    **options: Any,
+) -> Classifier:
+    """A classifier by the name and size of its backbone; options are the backbone's own."""
+    if name not in BACKBONES:
+        raise ValueError(f"unknown model {name!r}; choose from {', '.join(BACKBONES)}")
+    if isinstance(size, str):
+        if size not in SIZES:
+            raise ValueError(f"unknown size {size!r}; choose from {', '.join(SIZES)}")
+        size = SIZES[size]
+    if classes < 1 or channels < 1:
+        raise ValueError(f"channels and classes must be at least 1, got {channels} and {classes}")
+    accepted = list(inspect.signature(BACKBONES[name]).parameters)[2:]  # after size and grid
+    for option in options:
+        if option not in accepted:
+            choices = ", ".join(["positions", *accepted])
+            raise ValueError(f"unknown option {option!r} of model {name}; choose from {choices}")
+    grid = grid_of(image_size, patch_size)
+    tokens = Tokens(grid, patch_size, channels, size.width, positions)
+    return Classifier(tokens, BACKBONES[name](size, grid, **options), grid, size.width, classes)

@@ -1,0 +1,140 @@
+"""Where policy, estimator and curriculum meet: what a training loop asks for the order of each batch."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from reorder import curriculum
+from reorder.order import validate
+from reorder.policy import PlackettLuce
+from reorder.reward import Estimator
+from reorder.scans import scan
+
+# B images, N patches
+
+
+def as_order(init: str | Tensor, grid: tuple[int, int]) -> Tensor:
+    """The order (N,) that is meant by the name of a scan, or the order itself, checked against the grid."""
+    rows, columns = grid
+    return scan(init, rows, columns) if isinstance(init, str) else validate(init, rows * columns)
+
+
+class FixedOrder(nn.Module):
+    """Reads every batch in one order; the same questions as `OrderLearner`, nothing to learn."""
+
+    fixed: Tensor
+
+    def __init__(self, grid: tuple[int, int], init: str | Tensor = "row"):
+        super().__init__()
+        self.register_buffer("fixed", as_order(init, grid))
+
+    def stage(self, step: int) -> str:
+        return "fixed"
+
+    def temperature(self, step: int) -> float:
+        return 0.0
+
+    def sample(self, step: int) -> Tensor:
+        return self.fixed
+
+    def loss(self, losses: Tensor) -> Tensor:
+        return losses.new_zeros(())
+
+    def order(self) -> Tensor:
+        return self.fixed
+
+
+class OrderLearner(nn.Module):
+    """Learns the order in which to read a grid of patches, next to the model that reads it, in any loop.
+
+    A run of `total_steps` has three stages (the paper, section 5.3): warm-up, in row-major order; policy, in
+    which orders are drawn from a Plackett-Luce policy and REINFORCE moves it; frozen, in the order found.
+
+        learner = OrderLearner(grid=(14, 14), init="hilbert", total_steps=10_000)
+        optimizer = AdamW([{"params": model.parameters()}, {"params": learner.parameters(), "lr": 1e-4}])
+        for step, (images, labels) in enumerate(batches):
+            losses = cross_entropy(model(images, learner.sample(step)), labels, reduction="none")
+            loss = losses.mean() + learner.loss(losses)
+            ...
+        learner.order()  # what to use at test time
+
+    The order of a step is a function of (seed, step, logits), so that all processes of a parallel run agree
+    on it and a resumed run continues with it; `state_dict` holds the logits and the baseline.
+    """
+
+    first: Tensor
+
+    def __init__(
+        self,
+        grid: tuple[int, int],
+        init: str | Tensor = "hilbert",
+        *,
+        total_steps: int,
+        warmup_fraction: float = 0.15,
+        policy_fraction: float = 0.30,
+        peak_temperature: float = 0.2,
+        estimator: str | Estimator = "exact",
+        warmup_order: str = "row",
+        seed: int = 0,
+    ):
+        super().__init__()
+        if total_steps < 1:
+            raise ValueError(f"total_steps must be at least 1, got {total_steps}")
+        if warmup_fraction < 0 or policy_fraction < 0 or warmup_fraction + policy_fraction > 1:
+            raise ValueError(
+                f"warm-up ({warmup_fraction}) and policy ({policy_fraction}) must be fractions of the run "
+                "that add up to at most 1"
+            )
+        if not 0 <= peak_temperature < float("inf"):
+            raise ValueError(f"peak_temperature must be finite and not negative, got {peak_temperature}")
+        if warmup_order not in ("row", "init"):
+            raise ValueError(f"unknown warmup_order {warmup_order!r}; choose from row, init")
+        start = as_order(init, grid)
+        self.policy = PlackettLuce.from_order(start)
+        self.estimator = Estimator(estimator) if isinstance(estimator, str) else estimator
+        self.register_buffer("first", as_order("row", grid) if warmup_order == "row" else start)
+        self.start_step = round(warmup_fraction * total_steps)
+        self.stop_step = round((warmup_fraction + policy_fraction) * total_steps)
+        self.peak_temperature = peak_temperature
+        self.seed = seed
+        self._drawn: tuple[Tensor, float] | None = None
+
+    def stage(self, step: int) -> str:
+        """warm-up, policy or frozen."""
+        return curriculum.stage(step, self.start_step, self.stop_step)
+
+    def temperature(self, step: int) -> float:
+        """How much noise is added to the logits in a step; 0 outside the policy stage."""
+        return curriculum.temperature(step, self.start_step, self.stop_step, self.peak_temperature)
+
+    def sample(self, step: int) -> Tensor:
+        """The order (N,) in which to read this step's batch."""
+        heat = self.temperature(step)
+        if self.stage(step) == curriculum.WARM_UP:
+            orders = self.first[None]
+        else:
+            orders = self.policy.sample(1, heat, self._generator(step))
+        self._drawn = (orders, heat)
+        if self.stage(step) != curriculum.POLICY:
+            # Without a gradient an optimizer leaves the logits alone: no weight decay, no leftover momentum.
+            self.policy.logits.grad = None
+        return orders[0]
+
+    def loss(self, losses: Tensor) -> Tensor:
+        """The REINFORCE term for the batch last sampled for, from its losses (B,); zero at temperature 0."""
+        if self._drawn is None:
+            raise RuntimeError("call sample(step) before loss(losses)")
+        orders, heat = self._drawn
+        if heat == 0:
+            return losses.new_zeros(())
+        rewards = -losses.detach().mean().reshape(1)
+        return self.estimator.loss(self.policy, orders, rewards, heat)
+
+    def order(self) -> Tensor:
+        """The most likely order (N,): what to use at test time."""
+        return self.policy.mode()
+
+    def _generator(self, step: int) -> torch.Generator:
+        """Noise for one step; on the CPU, so that every device gets the same."""
+        entropy = np.random.SeedSequence([self.seed, step]).generate_state(1, np.uint64)[0]
+        return torch.Generator().manual_seed(int(entropy >> np.uint64(1)))
