@@ -40,7 +40,7 @@ class FixedOrder(nn.Module):
     def loss(self, losses: Tensor) -> Tensor:
         return losses.new_zeros(())
 
-    def order(self) -> Tensor:
+    def order(self, step: int | None = None) -> Tensor:
         return self.fixed
 
 
@@ -87,6 +87,8 @@ class OrderLearner(nn.Module):
             )
         if not 0 <= peak_temperature < float("inf"):
             raise ValueError(f"peak_temperature must be finite and not negative, got {peak_temperature}")
+        if seed < 0:
+            raise ValueError(f"seed must not be negative, got {seed}")
         if warmup_order not in ("row", "init"):
             raise ValueError(f"unknown warmup_order {warmup_order!r}; choose from row, init")
         start = as_order(init, grid)
@@ -130,8 +132,13 @@ class OrderLearner(nn.Module):
         rewards = -losses.detach().mean().reshape(1)
         return self.estimator.loss(self.policy, orders, rewards, heat)
 
-    def order(self) -> Tensor:
-        """The most likely order (N,): what to use at test time."""
+    def order(self, step: int | None = None) -> Tensor:
+        """The most likely order (N,): what to use at test time.
+
+        For a model in the middle of training, give the step: during warm-up it reads the warm-up's order.
+        """
+        if step is not None and self.stage(step) == curriculum.WARM_UP:
+            return self.first
         return self.policy.mode()
 
     def _generator(self, step: int) -> torch.Generator:

@@ -1,0 +1,3 @@
+from reorder.cli import main
+
+main()

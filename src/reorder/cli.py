@@ -1,0 +1,169 @@
+"""The command line: arguments only."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+import reorder
+from reorder.config import Experiment, build
+from reorder.display import Display
+from reorder.figures import save_figure, scan_figure
+from reorder.presets import PRESETS, preset
+from reorder.report import rows_of, terminal_table, write_report
+from reorder.run_dir import RunDir
+from reorder.scans import scan
+from reorder.train import train as train_one
+from reorder.train import train_with_comparison
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(show: bool) -> None:
+    if show:
+        print(f"reorder {reorder.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Learn the order in which long-sequence vision models read an image's patches.
+
+    Example: `reorder train digits`
+    """
+
+
+def _split_arguments(arguments: list[str]) -> tuple[Experiment, Path | None, list[str], str]:
+    """The base experiment, YAML file, overrides and name that `[PRESET | FILE.yaml] [key=value ...]` mean."""
+    if not arguments or "=" in arguments[0]:
+        return preset("digits"), None, arguments, "digits"
+    first, rest = arguments[0], arguments[1:]
+    if first.endswith((".yaml", ".yml")):
+        return Experiment(), Path(first), rest, Path(first).stem
+    return preset(first), None, rest, first
+
+
+@app.command()
+def train(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PRESET | FILE.yaml] [key=value ...]", help="What to train; default: digits."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Run directory; default: runs/NAME.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this directory.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    list_presets: Annotated[bool, typer.Option("--list", help="List the presets and exit.")] = False,
+) -> None:
+    """Train a model, with a fixed order or one that is learned.
+
+    Keys: model.name, model.size, model.image_size, model.patch_size, model.options.\\*, data.name, data.root,
+    data.augment, train.epochs, train.batch_size, train.learning_rate, train.seed, train.compare, order.scan,
+    order.policy, order.estimator, order.temperature, order.learning_rate, and more in a run's config.yaml.
+
+    Example: `reorder train digits order.scan=spiral train.seed=1 --out runs/spiral-1`
+
+    Example: `reorder train --resume runs/spiral-1`
+    """
+    if list_presets:
+        for name, function in PRESETS.items():
+            print(f"{name:12} {function.__doc__}")
+        return
+    if resume is not None:
+        if arguments or out is not None:
+            raise ValueError("--resume takes its configuration from the run directory; give nothing else")
+        directory = RunDir(resume)
+        experiment = directory.experiment()
+    else:
+        base, file, overrides, name = _split_arguments(arguments or [])
+        experiment = build(base, file, overrides)
+        directory = RunDir(out if out is not None else Path("runs") / name)
+    display = Display(quiet)
+    if experiment.train.compare:
+        runs = train_with_comparison(experiment, directory, display)
+    else:
+        train_one(experiment, directory, display)
+        runs = [directory]
+    page = write_report(runs, directory.path / "report")
+    display.console.print(terminal_table(rows_of(runs)))
+    display.say(f"report: {page}")
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Finished run directories.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the report.")] = Path("report"),
+) -> None:
+    """Compare finished runs: a table, figures and a page.
+
+    Example: `reorder report runs/row runs/spiral-1 -o report`
+    """
+    directories = [RunDir(path) for path in runs]
+    page = write_report(directories, out)
+    display = Display()
+    display.console.print(terminal_table(rows_of(directories)))
+    display.say(f"report: {page}")
+
+
+@app.command()
+def scans(
+    rows: Annotated[int, typer.Option(help="Rows of the grid.")] = 14,
+    columns: Annotated[int, typer.Option(help="Columns of the grid.")] = 14,
+    out: Annotated[Path, typer.Option("--out", "-o", help="PNG, SVG or PDF file.")] = Path("scans.png"),
+) -> None:
+    """Draw the six scans of a grid, each from its red start to its black end.
+
+    Example: `reorder scans --rows 14 --columns 14 -o scans.svg`
+    """
+    scan("row", rows, columns)  # refuses an impossible grid
+    save_figure(scan_figure(rows, columns), out)
+    print(out)
+
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@app.command()
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(help="Which timings; default: all.")] = None,
+) -> None:
+    """Time parts of the program against a peer; needs a source checkout.
+
+    Example: `reorder bench policy`
+    """
+    found = {path.stem: path for path in sorted(BENCHMARKS.glob("*.py"))}
+    if not found:
+        raise ValueError("the timings are part of the source checkout; clone it and run `make bench` there")
+    for name in names or found:
+        if name not in found:
+            raise ValueError(f"unknown benchmark {name!r}; choose from {', '.join(found)}")
+        specification = importlib.util.spec_from_file_location(f"benchmarks.{name}", found[name])
+        assert specification is not None
+        assert specification.loader is not None
+        module = importlib.util.module_from_spec(specification)
+        specification.loader.exec_module(module)
+        Console().print(module.table())
+
+
+def main() -> None:
+    """Run the command line; bad input is one line on standard error and exit status 2."""
+    try:
+        app(standalone_mode=True)
+    except ValueError as error:
+        print(f"reorder: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("reorder: interrupted; continue with the same command", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,173 @@
+"""Typed configuration of one experiment, validated when built: unknown or ill-typed keys are errors."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+from reorder.scans import SCANS
+
+
+def _choose(key: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{key}: unknown value {value!r}; choose from {', '.join(choices)}")
+
+
+def _at_least(key: str, value: float, least: float) -> None:
+    if not value >= least:
+        raise ValueError(f"{key} must be at least {least}, got {value}")
+
+
+@dataclass
+class Model:
+    name: str = "transformer_xl"
+    size: str = "base"
+    image_size: Any = 224  # an int for a square, or [height, width]
+    patch_size: int = 16
+    options: dict[str, Any] = field(default_factory=dict)  # the backbone's own: dropout, window, segment, ...
+
+    def __post_init__(self) -> None:
+        sides = self.image_size if isinstance(self.image_size, list | tuple) else [self.image_size]
+        whole = all(type(side) is int and side > 0 for side in sides)
+        if not whole or len(sides) > 2 or (isinstance(self.image_size, list | tuple) and len(sides) != 2):
+            raise ValueError(f"model.image_size must be N or [height,width] in pixels, got {self.image_size!r}")
+        _at_least("model.patch_size", self.patch_size, 1)
+
+    @property
+    def image_shape(self) -> tuple[int, int]:
+        """(height, width) in pixels."""
+        if isinstance(self.image_size, int):
+            return self.image_size, self.image_size
+        return self.image_size[0], self.image_size[1]
+
+
+@dataclass
+class Data:
+    name: str = "digits"
+    root: str | None = None
+    augment: str = "flip"
+
+    def __post_init__(self) -> None:
+        _choose("data.augment", self.augment, ("flip", "none"))
+
+
+@dataclass
+class Train:
+    """The paper's recipe, section 4: AdamW (0.9, 0.999), cosine decay after a linear warm-up."""
+
+    epochs: int = 100
+    batch_size: int = 640
+    learning_rate: float = 1e-4
+    weight_decay: float = 0.03
+    warmup_epochs: float = 5.0
+    clip: float = 5.0  # largest norm of the model's gradient
+    seed: int = 0
+    compare: bool = False  # also train the fixed row-major and initial orders, and end with a table
+
+    def __post_init__(self) -> None:
+        _at_least("train.epochs", self.epochs, 1)
+        _at_least("train.batch_size", self.batch_size, 1)
+        _at_least("train.seed", self.seed, 0)
+        for key in ("learning_rate", "weight_decay", "warmup_epochs"):
+            _at_least(f"train.{key}", getattr(self, key), 0)
+        if not self.clip > 0:
+            raise ValueError(f"train.clip must be above 0, got {self.clip}")
+
+
+@dataclass
+class Order:
+    """The order that is read, or from which the policy starts, and how the policy learns."""
+
+    scan: str = "row"  # a scan, or the path of an order file
+    policy: str = "none"
+    estimator: str = "exact"
+    temperature: float = 0.2  # the peak, midway through the policy stage
+    learning_rate: float = 1e-4
+    warmup_fraction: float = 0.15  # N = 15 of 100 epochs in the paper
+    policy_fraction: float = 0.30  # M = 30 of 100 epochs in the paper
+    warmup_order: str = "row"
+
+    def __post_init__(self) -> None:
+        if self.scan not in SCANS and not self.scan.endswith(".json"):
+            raise ValueError(
+                f"order.scan: unknown scan {self.scan!r}; choose from {', '.join(SCANS)}, "
+                "or the path of an order file (*.json)"
+            )
+        _choose("order.policy", self.policy, ("none", "global"))
+        _choose("order.estimator", self.estimator, ("paper", "exact"))
+        _choose("order.warmup_order", self.warmup_order, ("row", "init"))
+        for key in ("temperature", "learning_rate", "warmup_fraction", "policy_fraction"):
+            _at_least(f"order.{key}", getattr(self, key), 0)
+        if self.warmup_fraction + self.policy_fraction > 1:
+            raise ValueError(
+                "order.warmup_fraction and order.policy_fraction add up to more than the run: "
+                f"{self.warmup_fraction} + {self.policy_fraction} > 1"
+            )
+
+
+@dataclass
+class Experiment:
+    model: Model = field(default_factory=Model)
+    data: Data = field(default_factory=Data)
+    train: Train = field(default_factory=Train)
+    order: Order = field(default_factory=Order)
+
+
+def build(base: Experiment, file: Path | None = None, overrides: list[str] | None = None) -> Experiment:
+    """An experiment from another one, changed by a YAML file and then by `key=value` overrides."""
+    config = OmegaConf.structured(base)
+    if file is not None:
+        try:
+            config = _merge(config, OmegaConf.load(file), str(file))
+        except OSError as error:
+            raise ValueError(f"cannot read {file}: {error.strerror}") from None
+        except Exception as error:
+            if isinstance(error, ValueError):
+                raise
+            raise ValueError(f"{file} is not a YAML configuration: {_first_line(error)}") from None
+    for override in overrides or []:
+        key, equals, _ = override.partition("=")
+        if not equals or not key:
+            raise ValueError(f"not a preset, a YAML file or a key=value override: {override!r}")
+        config = _merge(config, OmegaConf.from_dotlist([override]), override)
+    return _to_experiment(config)
+
+
+def to_yaml(experiment: Experiment) -> str:
+    return OmegaConf.to_yaml(OmegaConf.structured(experiment))
+
+
+def _merge(config: Any, change: Any, source: str) -> Any:
+    try:
+        return OmegaConf.merge(config, change)
+    except (ConfigKeyError, ConfigAttributeError) as error:
+        raise ValueError(_unknown_key(error.full_key or source)) from None
+    except (OmegaConfBaseException, TypeError, ValueError) as error:
+        key = getattr(error, "full_key", None) or source
+        raise ValueError(f"{key}: {_first_line(error)}") from None
+
+
+def _to_experiment(config: Any) -> Experiment:
+    try:
+        experiment = OmegaConf.to_object(config)
+    except OmegaConfBaseException as error:
+        raise ValueError(_first_line(error.__cause__ or error)) from None
+    assert isinstance(experiment, Experiment)
+    return experiment
+
+
+def _unknown_key(key: str) -> str:
+    group, _, name = str(key).partition(".")
+    sections = {f.name: f.default_factory for f in dataclasses.fields(Experiment)}
+    if name and group in sections:
+        choices = [f"{group}.{f.name}" for f in dataclasses.fields(sections[group])]  # type: ignore[arg-type]
+    else:
+        choices = [f"{section}.*" for section in sections]
+    return f"unknown key {str(key)!r}; choose from {', '.join(choices)}"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0]

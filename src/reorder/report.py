@@ -1,0 +1,133 @@
+"""From run directories to what people read: a table, figures, and a page."""
+
+import base64
+import html
+import io
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from reorder import figures
+from reorder.run_dir import RunDir
+
+
+class Row(NamedTuple):
+    name: str
+    summary: dict[str, Any]
+
+
+HEADINGS = ("order", "model", "top-1", "standard error", "top-5", "images/s", "parameters")
+
+
+def name_of(summary: dict[str, Any]) -> str:
+    """What a run reads in: a fixed scan, or what was learned from one."""
+    scan = Path(summary["scan"]).stem
+    return f"{scan}, fixed" if summary["policy"] == "none" else f"learned from {scan}"
+
+
+def rows_of(runs: list[RunDir]) -> list[Row]:
+    """A row per run directory; all of them must be finished."""
+    rows = []
+    for run in runs:
+        run.experiment()  # refuses what is not a run directory
+        summary = run.summary()
+        if summary is None:
+            raise ValueError(f"{run.path} is not finished; continue it with: reorder train --resume {run.path}")
+        rows.append(Row(name_of(summary), summary))
+    return rows
+
+
+def cells_of(row: Row) -> tuple[str, ...]:
+    summary = row.summary
+    return (
+        row.name,
+        f"{summary['model']} {summary['size']}",
+        f"{100 * summary['top1']:.2f}",
+        f"{100 * summary['top1_sem']:.2f}",
+        f"{100 * summary['top5']:.2f}",
+        f"{summary['images_per_second']:.0f}",
+        f"{summary['parameters']:,}",
+    )
+
+
+def terminal_table(rows: list[Row]) -> Table:
+    title = f"Top-1 on {rows[0].summary['validation_images']} validation images, in percent"
+    table = Table(*HEADINGS, title=title)
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for row in rows:
+        table.add_row(*cells_of(row))
+    return table
+
+
+def markdown_table(rows: list[Row]) -> str:
+    lines = [HEADINGS, ("---",) * len(HEADINGS), *map(cells_of, rows)]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def draw_figures(runs: list[RunDir], rows: list[Row]) -> dict[str, Figure]:
+    """Figures by file name: curves of all runs, and the orders and logits of those that learn."""
+    drawn = {"curves": figures.curve_figure({row.name: run.metrics() for row, run in zip(rows, runs, strict=True)})}
+    for run, row in zip(runs, rows, strict=True):
+        if row.summary["policy"] == "none":
+            continue
+        logits, initial = run.policy()
+        grid = (row.summary["grid"][0], row.summary["grid"][1])
+        prefix = f"{row.name} {run.path.name}".replace(" ", "-")
+        drawn[f"{prefix}-order"] = figures.order_figure(initial, np.array(row.summary["order"]), grid)
+        drawn[f"{prefix}-logits"] = figures.policy_figure(logits, initial)
+    return drawn
+
+
+def write_report(runs: list[RunDir], directory: Path) -> Path:
+    """Write table.md, the figures, and a self-contained index.html; the path of the page."""
+    rows = rows_of(runs)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "table.md").write_text(markdown_table(rows))
+    pictures = []
+    for name, figure in draw_figures(runs, rows).items():
+        figures.save_figure(figure, directory / "figures" / f"{name}.png")
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=110)
+        encoded = base64.b64encode(buffer.getvalue()).decode()
+        label = html.escape(name.replace("-", " "))
+        pictures.append(
+            f'<figure><img alt="{label}" src="data:image/png;base64,{encoded}"><figcaption>{label}</figcaption></figure>'
+        )
+    page = directory / "index.html"
+    page.write_text(PAGE.format(table=html_table(rows), figures="\n".join(pictures)))
+    return page
+
+
+def html_table(rows: list[Row]) -> str:
+    head = "".join(f"<th>{html.escape(heading)}</th>" for heading in HEADINGS)
+    body = "\n".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells_of(row)) + "</tr>" for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+
+
+PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>reorder: results</title>
+<style>
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }}
+table {{ border-collapse: collapse; display: block; overflow-x: auto; }}
+th, td {{ padding: .3rem .8rem; border-bottom: 1px solid #ccc; text-align: right; white-space: nowrap; }}
+th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) {{ text-align: left; }}
+figure {{ margin: 2rem 0; }}
+img {{ max-width: 100%; height: auto; }}
+figcaption {{ color: #555; }}
+</style>
+<h1>Orders compared</h1>
+<p>Top-1 and top-5 on the validation images in percent; the standard error is of top-1, by bootstrap over
+the images. It does not include the variation between seeds.</p>
+{table}
+{figures}
+</html>
+"""
