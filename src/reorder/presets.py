@@ -9,7 +9,7 @@ from reorder.config import Data, Experiment, Model, Order, Train
 def digits() -> Experiment:
     """A mini Transformer-XL learns to order scikit-learn's 8x8 digits, next to two fixed orders (2 minutes)."""
     return Experiment(
-        model=Model(name="transformer_xl", size="mini", image_size=16, patch_size=2),
+        model=Model(name="transformer_xl", size="mini", image_size=8, patch_size=2),
         data=Data(name="digits", augment="none"),  # a mirrored digit is another shape
         train=Train(epochs=40, batch_size=64, learning_rate=1e-3, compare=True),
         # A short run: the paper's 1e-4 would move the logits by less than the gap between two patches.

@@ -19,7 +19,7 @@ class Row(NamedTuple):
     summary: dict[str, Any]
 
 
-HEADINGS = ("order", "model", "top-1", "standard error", "top-5", "images/s", "parameters")
+HEADINGS = ("order", "model", "top-1 (%)", "top-5 (%)", "images/s", "parameters")
 
 
 def name_of(summary: dict[str, Any]) -> str:
@@ -45,8 +45,7 @@ def cells_of(row: Row) -> tuple[str, ...]:
     return (
         row.name,
         f"{summary['model']} {summary['size']}",
-        f"{100 * summary['top1']:.2f}",
-        f"{100 * summary['top1_sem']:.2f}",
+        f"{100 * summary['top1']:.2f} ± {100 * summary['top1_sem']:.2f}",
         f"{100 * summary['top5']:.2f}",
         f"{summary['images_per_second']:.0f}",
         f"{summary['parameters']:,}",
@@ -54,10 +53,9 @@ def cells_of(row: Row) -> tuple[str, ...]:
 
 
 def terminal_table(rows: list[Row]) -> Table:
-    title = f"Top-1 on {rows[0].summary['validation_images']} validation images, in percent"
-    table = Table(*HEADINGS, title=title)
+    table = Table(*HEADINGS)
     for column in table.columns[2:]:
-        column.justify = "right"
+        column.justify, column.no_wrap = "right", True
     for row in rows:
         table.add_row(*cells_of(row))
     return table
@@ -125,8 +123,8 @@ img {{ max-width: 100%; height: auto; }}
 figcaption {{ color: #555; }}
 </style>
 <h1>Orders compared</h1>
-<p>Top-1 and top-5 on the validation images in percent; the standard error is of top-1, by bootstrap over
-the images. It does not include the variation between seeds.</p>
+<p>Top-1 and top-5 on the validation images. After ± stands the standard error of top-1, by bootstrap over the
+images; it does not include the variation between seeds.</p>
 {table}
 {figures}
 </html>

@@ -40,7 +40,7 @@ class DropPath(nn.Module):
 
 def drop_path_rates(last: float, depth: int) -> list[float]:
     """Rates that grow linearly from 0 in the first block to `last` in the last."""
-    return torch.linspace(0, last, depth).tolist()
+    return [last * block / max(1, depth - 1) for block in range(depth)]
 
 
 def run_blocks(blocks: nn.ModuleList, tokens: Tensor, checkpointing: bool, *shared) -> Tensor:
