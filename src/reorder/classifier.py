@@ -1,4 +1,4 @@
-"""A classifier of images whose patches are read in an order: tokens, a backbone, a head on the class token."""
+"""A classifier of images whose patches are read in an order: tokens, backbone, head on the class token."""
 
 import inspect
 from typing import Any

@@ -20,7 +20,6 @@ from reorder.train import train as train_one
 from reorder.train import train_with_comparison
 
 app = typer.Typer(
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
@@ -34,8 +33,9 @@ def _version(show: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
@@ -44,6 +44,8 @@ def _root(
 
     Example: `reorder train digits`
     """
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 def _split_arguments(arguments: list[str]) -> tuple[Experiment, Path | None, list[str], str]:
@@ -60,7 +62,9 @@ def _split_arguments(arguments: list[str]) -> tuple[Experiment, Path | None, lis
 def train(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PRESET | FILE.yaml] [key=value ...]", help="What to train; default: digits."),
+        typer.Argument(
+            metavar="[PRESET | FILE.yaml] [key=value ...]", help="What to train; default: digits."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Run directory; default: runs/NAME.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this directory.")] = None,
@@ -157,13 +161,23 @@ def bench(
         Console().print(module.table())
 
 
+UsageError = typer.BadParameter.__base__  # click's, or typer's own copy of it, depending on the version
+
+
 def main() -> None:
     """Run the command line; bad input is one line on standard error and exit status 2."""
     try:
-        app(standalone_mode=True)
+        sys.exit(app(standalone_mode=False))
     except ValueError as error:
-        print(f"reorder: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("reorder: interrupted; continue with the same command", file=sys.stderr)
-        sys.exit(130)
+        _fail(str(error), 2)
+    except UsageError as error:  # type: ignore[misc]
+        message = error.format_message().rstrip(".")
+        path = error.ctx.command_path.split()[1:] if error.ctx else []
+        _fail(f"{message[0].lower()}{message[1:]}; see: {' '.join(['reorder', *path])} --help", 2)
+    except (KeyboardInterrupt, typer.Abort):
+        _fail("interrupted; the same command continues after the last finished epoch", 130)
+
+
+def _fail(message: str, status: int) -> None:
+    print(f"reorder: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(status)

@@ -33,7 +33,9 @@ class Model:
         sides = self.image_size if isinstance(self.image_size, list | tuple) else [self.image_size]
         whole = all(type(side) is int and side > 0 for side in sides)
         if not whole or len(sides) > 2 or (isinstance(self.image_size, list | tuple) and len(sides) != 2):
-            raise ValueError(f"model.image_size must be N or [height,width] in pixels, got {self.image_size!r}")
+            raise ValueError(
+                f"model.image_size must be N or [height,width] in pixels, got {self.image_size!r}"
+            )
         _at_least("model.patch_size", self.patch_size, 1)
 
     @property

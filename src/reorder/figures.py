@@ -66,8 +66,12 @@ def policy_figure(logits: np.ndarray, initial: np.ndarray) -> Figure:
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
     for slot, patch in enumerate(initial):
-        axes.plot(logits[:, patch], color=colormaps["cividis_r"](slot / max(1, len(initial) - 1)), linewidth=0.9)
-    axes.set(xlabel="epoch", ylabel="logit (higher is read earlier)", title="The policy's logits, a line per patch")
+        axes.plot(
+            logits[:, patch], color=colormaps["cividis_r"](slot / max(1, len(initial) - 1)), linewidth=0.9
+        )
+    axes.set(
+        xlabel="epoch", ylabel="logit (higher is read earlier)", title="The policy's logits, a line per patch"
+    )
     return figure
 
 
@@ -80,7 +84,9 @@ def curve_figure(metrics: dict[str, list[dict[str, Any]]]) -> Figure:
         axes.plot(epochs, [100 * line["validation_top1"] for line in lines], style, label=name)
         for line in lines:
             if line["stage"] != "fixed":
-                axes.axvspan(line["epoch"] - 0.5, line["epoch"] + 0.5, color=STAGE_SHADES[line["stage"]], lw=0)
+                axes.axvspan(
+                    line["epoch"] - 0.5, line["epoch"] + 0.5, color=STAGE_SHADES[line["stage"]], lw=0
+                )
     axes.set(xlabel="epoch (shaded: warm-up, policy, frozen)", ylabel="validation top-1 (%)")
     axes.legend(loc="lower right")
     return figure

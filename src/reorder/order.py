@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from scipy.stats import kendalltau
 from torch import Tensor
 
 # B images, N patches, D width
@@ -27,7 +26,9 @@ def read_in_order(tokens: Tensor, order: Tensor | None) -> Tensor:
     if order.dim() == 1:
         return tokens.index_select(1, order)
     if order.shape[0] != tokens.shape[0]:
-        raise ValueError(f"{order.shape[0]} orders cannot read {tokens.shape[0]} images: give one or one each")
+        raise ValueError(
+            f"{order.shape[0]} orders cannot read {tokens.shape[0]} images: give one or one each"
+        )
     return tokens.gather(1, order[:, :, None].expand(-1, -1, tokens.shape[2]))
 
 
@@ -58,6 +59,8 @@ def validate(order: Tensor, patches: int) -> Tensor:
 
 def kendall_tau(order: Tensor, other: Tensor) -> float:
     """Kendall's tau between two orders (N,): 1 if equal, -1 if one is the other reversed."""
+    from scipy.stats import kendalltau  # here, for it takes as long to import as all the rest
+
     return float(kendalltau(invert(order).cpu().numpy(), invert(other).cpu().numpy()).statistic)
 
 

@@ -41,7 +41,7 @@ def unpatchify(patches: Tensor, grid: tuple[int, int], patch_size: int) -> Tenso
 
 
 def sincos_positions(grid: tuple[int, int], width: int) -> Tensor:
-    """Fixed positions (N, D): sines and cosines of the column in one half of the width, of the row in the other."""
+    """Fixed positions (N, D): sines and cosines of the column, then of the row, half of the width each."""
     if width % 4:
         raise ValueError(f"sincos positions need a width divisible by 4, got {width}")
     frequency = 10000.0 ** -(torch.arange(width // 4, dtype=torch.float64) / (width // 4))
@@ -90,7 +90,9 @@ class Tokens(nn.Module):
 
     def forward(self, images: Tensor, order: Tensor | None = None) -> Tensor:
         if tuple(images.shape[1:]) != self.image_shape:
-            raise ValueError(f"images of shape {tuple(images.shape[1:])} given; the model reads {self.image_shape}")
+            raise ValueError(
+                f"images of shape {tuple(images.shape[1:])} given; the model reads {self.image_shape}"
+            )
         patches = self.patch_embed(images) + self.pos_embed[:, 1:]
         class_token = (self.cls_token + self.pos_embed[:, :1]).expand(len(images), -1, -1)
         return torch.cat([class_token.to(patches.dtype), read_in_order(patches, order)], dim=1)

@@ -7,7 +7,7 @@ from reorder.config import Data, Experiment, Model, Order, Train
 
 
 def digits() -> Experiment:
-    """A mini Transformer-XL learns to order scikit-learn's 8x8 digits, next to two fixed orders (2 minutes)."""
+    """A mini Transformer-XL learns an order for scikit-learn's digits, next to two fixed orders."""
     return Experiment(
         model=Model(name="transformer_xl", size="mini", image_size=8, patch_size=2),
         data=Data(name="digits", augment="none"),  # a mirrored digit is another shape

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from reorder import figures
@@ -19,7 +20,7 @@ class Row(NamedTuple):
     summary: dict[str, Any]
 
 
-HEADINGS = ("order", "model", "top-1 (%)", "top-5 (%)", "images/s", "parameters")
+HEADINGS = ("order", "model", "top-1 (%)", "top-5 (%)", "images/s")
 
 
 def name_of(summary: dict[str, Any]) -> str:
@@ -35,7 +36,9 @@ def rows_of(runs: list[RunDir]) -> list[Row]:
         run.experiment()  # refuses what is not a run directory
         summary = run.summary()
         if summary is None:
-            raise ValueError(f"{run.path} is not finished; continue it with: reorder train --resume {run.path}")
+            raise ValueError(
+                f"{run.path} is not finished; continue it with: reorder train --resume {run.path}"
+            )
         rows.append(Row(name_of(summary), summary))
     return rows
 
@@ -48,12 +51,11 @@ def cells_of(row: Row) -> tuple[str, ...]:
         f"{100 * summary['top1']:.2f} ± {100 * summary['top1_sem']:.2f}",
         f"{100 * summary['top5']:.2f}",
         f"{summary['images_per_second']:.0f}",
-        f"{summary['parameters']:,}",
     )
 
 
 def terminal_table(rows: list[Row]) -> Table:
-    table = Table(*HEADINGS)
+    table = Table(*HEADINGS, box=SIMPLE_HEAD, show_edge=False)
     for column in table.columns[2:]:
         column.justify, column.no_wrap = "right", True
     for row in rows:
@@ -68,7 +70,9 @@ def markdown_table(rows: list[Row]) -> str:
 
 def draw_figures(runs: list[RunDir], rows: list[Row]) -> dict[str, Figure]:
     """Figures by file name: curves of all runs, and the orders and logits of those that learn."""
-    drawn = {"curves": figures.curve_figure({row.name: run.metrics() for row, run in zip(rows, runs, strict=True)})}
+    drawn = {
+        "curves": figures.curve_figure({row.name: run.metrics() for row, run in zip(rows, runs, strict=True)})
+    }
     for run, row in zip(runs, rows, strict=True):
         if row.summary["policy"] == "none":
             continue
@@ -92,9 +96,8 @@ def write_report(runs: list[RunDir], directory: Path) -> Path:
         figure.savefig(buffer, format="png", dpi=110)
         encoded = base64.b64encode(buffer.getvalue()).decode()
         label = html.escape(name.replace("-", " "))
-        pictures.append(
-            f'<figure><img alt="{label}" src="data:image/png;base64,{encoded}"><figcaption>{label}</figcaption></figure>'
-        )
+        picture = f'<img alt="{label}" src="data:image/png;base64,{encoded}">'
+        pictures.append(f"<figure>{picture}<figcaption>{label}</figcaption></figure>")
     page = directory / "index.html"
     page.write_text(PAGE.format(table=html_table(rows), figures="\n".join(pictures)))
     return page
@@ -114,7 +117,8 @@ PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>reorder: results</title>
 <style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; color: #222; }}
+body {{ max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
 table {{ border-collapse: collapse; display: block; overflow-x: auto; }}
 th, td {{ padding: .3rem .8rem; border-bottom: 1px solid #ccc; text-align: right; white-space: nowrap; }}
 th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) {{ text-align: left; }}

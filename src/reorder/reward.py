@@ -58,6 +58,6 @@ class Estimator(nn.Module):
         self.baseline = RunningBaseline(momentum, start_at_zero)
 
     def loss(self, policy: PlackettLuce, orders: Tensor, rewards: Tensor, temperature: float) -> Tensor:
-        """Minus advantage times score, averaged over orders (K, N) with rewards (K,) (Algorithm 1, line 9)."""
+        """Minus advantage times score, averaged over orders (K, N) of rewards (K,) (Algorithm 1, line 9)."""
         advantages = self.baseline.advantages(rewards.detach())
         return -(advantages * self.score(policy, orders, temperature)).mean()

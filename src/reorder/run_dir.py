@@ -1,13 +1,13 @@
 """A run directory: the configuration, metrics, policy, checkpoint and results of one run.
 
-    config.yaml     the experiment, complete
-    metrics.jsonl   one line per epoch
-    policy.npz      logits (epochs + 1, N), the first row before training, and the initial order (N,)
-    checkpoints/    the state after the last finished epoch
-    correct.npy     one bool per validation image
-    summary.json    results; written last, so that its presence says the run is finished
-    order.json      the order to use at test time
-    figures/        drawings of the above
+config.yaml     the experiment, complete
+metrics.jsonl   one line per epoch
+policy.npz      logits (epochs + 1, N), the first row before training, and the initial order (N,)
+checkpoints/    the state after the last finished epoch
+correct.npy     one bool per validation image
+summary.json    results; written last, so that its presence says the run is finished
+order.json      the order to use at test time
+figures/        drawings of the above
 """
 
 import json
@@ -88,7 +88,9 @@ class RunDir:
             if old.exists():
                 shutil.rmtree(old)
         temporary.mkdir(parents=True)
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary / "weights.safetensors")
+        save_file(
+            {name: tensor.contiguous() for name, tensor in tensors.items()}, temporary / "weights.safetensors"
+        )
         torch.save(state, temporary / "state.pt")
         os.replace(temporary, final)
         for old in checkpoints.iterdir():

@@ -94,9 +94,7 @@ def _cut(boxes: np.ndarray, lines: np.ndarray) -> np.ndarray:
     a_half, b_half = _half(a), _half(b)
     step_a, step_b = np.sign(a), np.sign(b)
     parts = np.zeros((len(boxes), 3, 6), dtype=boxes.dtype)
-    parts[:, 0] = np.where(
-        long[:, None], np.hstack([origin, a_half, b]), np.hstack([origin, b_half, a_half])
-    )
+    parts[:, 0] = np.where(long[:, None], np.hstack([origin, a_half, b]), np.hstack([origin, b_half, a_half]))
     parts[:, 1] = np.where(
         long[:, None],
         np.hstack([origin + a_half, a - a_half, b]),

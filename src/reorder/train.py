@@ -59,7 +59,7 @@ def setup(experiment: Experiment) -> Run:
     scan = experiment.order.scan
     initial = orders.load(scan, model.grid).order if scan.endswith(".json") else as_order(scan, model.grid)
     learner = _learner(experiment, model.grid, initial, settings.epochs * loader.steps_per_epoch)
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": list(model.parameters())},
         {"params": list(learner.parameters()), "lr": experiment.order.learning_rate},  # constant
     ]
@@ -187,7 +187,9 @@ def restore(run: Run, directory: RunDir) -> None:
         return
     tensors, state = checkpoint
     for prefix, module in (("model.", run.model), ("learner.", run.learner)):
-        module.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+        module.load_state_dict(
+            {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        )
     run.optimizer.load_state_dict(state["optimizer"])
     run.epoch, run.seconds = state["epoch"], state["seconds"]
     run.metrics, run.logits = state["metrics"], state["logits"]

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor
 
 
@@ -28,6 +27,8 @@ class Dataset(NamedTuple):
 
 def digits(root: str | None = None) -> Dataset:
     """scikit-learn's 1,797 digits of 8x8 pixels; every fifth image is for validation."""
+    from sklearn.datasets import load_digits  # here, for it takes long to import
+
     bunch = load_digits()
     images = torch.from_numpy((bunch.images / 16 * 255).round().astype(np.uint8))[:, None]
     labels = torch.from_numpy(bunch.target).long()

@@ -1,0 +1,99 @@
+"""Whole models: the paper's parameter counts, its proposition, and names others rely on."""
+
+import pytest
+import torch
+
+import reorder
+
+# The paper's table of models, at 224x224 pixels in patches of 16, 3 channels, 1000 classes.
+PARAMETERS = {
+    ("vit", "base"): 86_570_728,
+    ("vit", "large"): 304_330_216,
+    ("transformer_xl", "base"): 93_764_584,
+    ("transformer_xl", "large"): 329_601_512,
+}
+
+
+def count(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(("name", "size"), PARAMETERS)
+def test_parameter_counts_are_the_papers(name, size):
+    with torch.device("meta"):
+        model = reorder.create_model(name, size)
+    assert count(model) == PARAMETERS[name, size]
+
+
+@pytest.mark.parametrize("name", ["vit", "transformer_xl"])
+@pytest.mark.parametrize("size", ["mini", "tiny", "small", "base", "large"])
+def test_every_size_can_be_built_for_any_rectangle_and_channels(name, size):
+    with torch.device("meta"):
+        model = reorder.create_model(name, size, image_size=(64, 96), patch_size=8, channels=5, classes=7)
+        assert model(torch.empty(2, 5, 64, 96)).shape == (2, 7)
+
+
+def logits_in_two_orders(name):
+    torch.manual_seed(0)
+    model = reorder.create_model(name, "mini", image_size=(16, 24), patch_size=4, classes=5).double().eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)  # far from the symmetric start
+    images = torch.randn(3, 3, 16, 24, dtype=torch.float64)
+    order = torch.randperm(24)
+    with torch.no_grad():
+        return (
+            model(images),
+            model(images, order),
+            model(images, torch.stack([order, torch.arange(24), order])),
+        )
+
+
+def test_vit_does_not_depend_on_the_order():
+    # Proposition 1 of the paper: self-attention is permutation-equivariant.
+    raster, ordered, each = logits_in_two_orders("vit")
+    torch.testing.assert_close(raster, ordered, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(raster, each, rtol=1e-9, atol=1e-9)
+
+
+def test_transformer_xl_depends_on_the_order_image_by_image():
+    raster, ordered, each = logits_in_two_orders("transformer_xl")
+    assert (raster - ordered).abs().amax(1).min() > 1e-4
+    torch.testing.assert_close(each[[0, 2]], ordered[[0, 2]])
+    torch.testing.assert_close(each[1], raster[1])
+
+
+def test_vit_parameters_are_named_as_in_timm():
+    model = reorder.create_model("vit", "mini", image_size=8, patch_size=4, classes=2)
+    names = {name.removeprefix("backbone.").removeprefix("tokens.") for name, _ in model.named_parameters()}
+    block = ["norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2"]
+    expected = {
+        f"blocks.{i}.{part}.{kind}" for i in range(4) for part in block for kind in ("weight", "bias")
+    }
+    expected |= {"cls_token", "pos_embed", "norm.weight", "norm.bias", "head.weight", "head.bias"}
+    assert expected == {name for name in names if not name.startswith("patch_embed.")}
+
+
+@pytest.mark.parametrize("name", ["vit", "transformer_xl"])
+def test_models_work_in_float64_and_bfloat16(name):
+    model = reorder.create_model(name, "mini", image_size=8, patch_size=4, classes=2)
+    images = torch.randn(2, 3, 8, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(images, torch.tensor([3, 1, 0, 2]))
+        logits.float().sum().backward()
+    assert logits.isfinite().all()
+    assert model.double()(images.double()).dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"name": "resnet"}, "unknown model 'resnet'; choose from vit, transformer_xl"),
+        ({"size": "huge"}, "unknown size 'huge'; choose from mini, tiny, small, base, large"),
+        ({"image_size": 30}, "image size 30x30 is not divisible by patch size 16"),
+        ({"window": 3}, "unknown option 'window' of model vit; choose from positions, dropout"),
+        ({"classes": 0}, "at least 1"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, said):
+    with pytest.raises(ValueError, match=said):
+        reorder.create_model(**({"name": "vit", "size": "mini", "image_size": 32} | arguments))

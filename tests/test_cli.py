@@ -1,0 +1,120 @@
+"""The command line, as a user meets it: in a process of its own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reorder.cli import main
+
+TINY = ["model.patch_size=4", "train.epochs=2", "train.batch_size=512", "order.scan=column"]
+
+
+def reorder(*arguments, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-m", "reorder", *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_version_and_help():
+    assert reorder("--version").stdout.startswith("reorder 0.")
+    top = reorder("--help")
+    assert top.returncode == 0
+    for command in ("train", "report", "scans", "bench"):
+        assert command in top.stdout
+        shown = reorder(command, "--help")
+        assert shown.returncode == 0
+        assert f"reorder {command}" in shown.stdout
+        assert "Example:" in shown.stdout
+
+
+def test_train_ends_with_a_table_of_three_orders_and_a_report(tmp_path):
+    done = reorder("train", "digits", *TINY, "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert "epoch 2" in done.stdout
+    for row in ("row, fixed", "column, fixed", "learned from column"):
+        assert row in done.stdout.replace("│", " ")
+    assert "±" in done.stdout
+    page = done.stdout.split("report: ")[1].strip()
+    assert "learned from column" in Path(page).read_text()
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["policy"] == "global"
+    again = reorder("train", "--resume", tmp_path / "run")
+    assert again.returncode == 0
+    assert "is finished already" in again.stdout
+    report = reorder("report", tmp_path / "run", tmp_path / "run" / "fixed-row", "-o", tmp_path / "report")
+    assert report.returncode == 0, report.stderr
+    assert (tmp_path / "report" / "table.md").read_text().count("\n") == 4
+    other = reorder("train", "digits", *TINY, "train.seed=5", "--out", tmp_path / "run")
+    assert other.returncode == 2
+    assert "holds a run of another configuration" in other.stderr
+
+
+def test_quiet_prints_nothing_and_a_file_can_be_given(tmp_path):
+    (tmp_path / "mine.yaml").write_text(
+        "model: {size: mini, image_size: 8, patch_size: 4}\ntrain: {epochs: 1, batch_size: 512}\n"
+    )
+    done = reorder("train", "mine.yaml", "--quiet", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert (tmp_path / "runs" / "mine" / "summary.json").exists()
+
+
+def test_list_shows_the_presets():
+    assert "digits" in reorder("train", "--list").stdout
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_scans_are_drawn(tmp_path, ending):
+    path = tmp_path / f"scans.{ending}"
+    assert reorder("scans", "--rows", 3, "--columns", 5, "-o", path).returncode == 0
+    head = path.read_bytes()[:200]
+    assert head.startswith(b"\x89PNG") if ending == "png" else b"<?xml" in head
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train", "imagnet"], "unknown preset 'imagnet'; choose from digits"),
+        (["train", "order.scan=zigzag"], "unknown scan 'zigzag'; choose from row"),
+        (["train", "model.name=resnet"], "unknown model 'resnet'; choose from vit"),
+        (["train", "model.size=huge"], "unknown size 'huge'; choose from mini"),
+        (["train", "model.depth=3"], "unknown key 'model.depth'; choose from model.name"),
+        (["train", "train.epochs=ten"], "train.epochs"),
+        (["train", "model.image_size=9"], "image size 9x9 is not divisible by patch size 2; try 8x8"),
+        (["train", "model.options.window=3"], "unknown option 'window' of model transformer_xl"),
+        (["train", "order.scan=short.json"], '"order" must be a list of 16 integers, found 3'),
+        (["train", "order.scan=absent.json"], "cannot read order file absent.json"),
+        (["train", "data.name=mnist"], "unknown dataset 'mnist'; choose from digits"),
+        (["train", "absent.yaml"], "cannot read absent.yaml"),
+        (["train", "--resume", "nowhere"], "nowhere is not a run directory"),
+        (["report", "nowhere"], "nowhere is not a run directory"),
+        (["scans", "--rows", "0"], "0 x 14"),
+        (["scans", "-o", "scans.doc"], "cannot draw 'scans.doc'; choose an ending from"),
+        (["bench", "nothing"], "unknown benchmark 'nothing'"),
+        (["train", "--fast"], "no such option: --fast"),
+        (["trian"], "no such command 'trian'"),
+        (["scans", "--rows", "many"], "invalid value for '--rows'"),
+    ],
+)
+def test_bad_input_is_one_line_with_status_2_and_writes_nothing(
+    tmp_path, monkeypatch, capsys, arguments, said
+):
+    (tmp_path / "short.json").write_text(
+        json.dumps({"format": "reorder.order/1", "grid": [4, 4], "provenance": {}, "order": [0, 1, 2]})
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["reorder", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("reorder: ")
+    assert printed.err.count("\n") == 1
+    assert said in printed.err
+    assert [p.name for p in tmp_path.iterdir()] == ["short.json"]

@@ -1,0 +1,83 @@
+"""Configuration: what is accepted, what is refused, and in which words."""
+
+import pytest
+
+from reorder.config import Experiment, build, to_yaml
+from reorder.presets import PRESETS, digits, preset
+
+
+def test_defaults_are_the_papers_recipe():
+    experiment = Experiment()
+    assert (experiment.model.image_size, experiment.model.patch_size) == (224, 16)
+    assert (experiment.train.epochs, experiment.train.warmup_epochs) == (100, 5)
+    assert (experiment.train.learning_rate, experiment.train.weight_decay) == (1e-4, 0.03)
+    assert (experiment.order.temperature, experiment.order.learning_rate) == (0.2, 1e-4)
+    assert experiment.order.warmup_fraction * 100 == pytest.approx(15)
+    assert experiment.order.policy_fraction * 100 == pytest.approx(30)
+
+
+def test_overrides_and_files_change_typed_values(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("train: {epochs: 7, seed: 3}\nmodel: {image_size: [16, 32]}\n")
+    experiment = build(
+        digits(), file, ["train.epochs=9", "order.learning_rate=1e-3", "model.options.dropout=0.2"]
+    )
+    assert (experiment.train.epochs, experiment.train.seed) == (9, 3)
+    assert experiment.order.learning_rate == 1e-3
+    assert experiment.model.image_shape == (16, 32)
+    assert experiment.model.options == {"dropout": 0.2}
+    assert experiment.order.scan == "hilbert"  # untouched
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_survives_a_round_trip_through_yaml(name, tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text(to_yaml(preset(name)))
+    assert build(Experiment(), file) == preset(name)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("model.nmae=vit", r"unknown key 'model.nmae'; choose from model.name, model.size"),
+        ("optimiser=adam", r"unknown key 'optimiser'; choose from model.\*, data.\*, train.\*, order.\*"),
+        ("train.epochs=many", r"train.epochs: .*'many'"),
+        ("train.epochs=1.5", r"train.epochs: .*'1.5'"),
+        ("train.compare=perhaps", r"train.compare: .*'perhaps'"),
+        ("train=3", "train"),
+        ("train.epochs=0", "train.epochs must be at least 1, got 0"),
+        ("train.learning_rate=nan", "train.learning_rate must be at least 0, got nan"),
+        ("train.clip=0", "train.clip must be above 0, got 0"),
+        ("order.scan=zigzag", "order.scan: unknown scan 'zigzag'; choose from row, column, hilbert"),
+        ("order.policy=local", "order.policy: unknown value 'local'; choose from none, global"),
+        ("order.estimator=ppo", "order.estimator: unknown value 'ppo'; choose from paper, exact"),
+        ("order.policy_fraction=0.9", r"0.15 \+ 0.9 > 1"),
+        ("data.augment=cutmix", "data.augment: unknown value 'cutmix'; choose from flip, none"),
+        ("model.image_size=big", "model.image_size must be N or"),
+        ("model.image_size=[8]", "model.image_size must be N or"),
+        ("model.image_size=-8", "model.image_size must be N or"),
+        ("model.patch_size=0", "model.patch_size must be at least 1"),
+        ("epochs", "not a preset, a YAML file or a key=value override: 'epochs'"),
+    ],
+)
+def test_bad_overrides_are_one_line_that_names_them(override, said):
+    with pytest.raises(ValueError, match=said) as caught:
+        build(Experiment(), overrides=[override])
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_files_are_named(tmp_path):
+    with pytest.raises(ValueError, match=r"cannot read .*absent.yaml"):
+        build(Experiment(), tmp_path / "absent.yaml")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("train: [1, 2\n")
+    with pytest.raises(ValueError, match=r"broken.yaml is not a YAML configuration"):
+        build(Experiment(), broken)
+    broken.write_text("train: {epoch: 3}\n")
+    with pytest.raises(ValueError, match=r"unknown key 'train.epoch'; choose from train.epochs"):
+        build(Experiment(), broken)
+
+
+def test_unknown_presets_are_named():
+    with pytest.raises(ValueError, match="unknown preset 'digit'; choose from digits"):
+        preset("digit")

@@ -1,0 +1,72 @@
+"""The embedded dataset and the loader."""
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from reorder.data import Loader, load_dataset
+
+
+def loader(batch_size=64, size=(8, 8), augment="none", seed=0):
+    return Loader(load_dataset("digits"), size, batch_size, augment, seed)
+
+
+def test_digits_are_split_without_overlap_and_keep_their_labels():
+    data = load_dataset("digits")
+    images, labels = load_digits(return_X_y=True)
+    assert (len(data.train.labels), len(data.validation.labels)) == (1437, 360)
+    # Every fifth image is for validation: the first for training is number 1, the second for validation 5.
+    first = data.train.images[0, 0].flatten().float() / 255 * 16
+    second = data.validation.images[1, 0].flatten().float() / 255 * 16
+    assert (first - torch.tensor(images[1])).abs().max() < 0.05
+    assert (second - torch.tensor(images[5])).abs().max() < 0.05
+    assert data.validation.labels[1] == labels[5]
+    assert data.train.labels.bincount().min() > 100
+
+
+def test_an_epoch_is_full_batches_of_different_normalised_images():
+    batches = list(loader().epoch(0))
+    assert len(batches) == 1437 // 64
+    assert all(images.shape == (64, 1, 8, 8) and labels.shape == (64,) for images, labels in batches)
+    pixels = torch.cat([images for images, _ in batches])
+    assert pixels.mean().abs() < 0.02
+    assert pixels.std().item() == pytest.approx(1, abs=0.02)
+    assert len({tuple(image.flatten().tolist()) for image in pixels}) == len(pixels)
+
+
+def test_batches_depend_on_seed_and_epoch_alone():
+    first, second = loader(), loader()
+    list(second.epoch(5))
+    for (a, _), (b, _) in zip(first.epoch(1), second.epoch(1), strict=True):
+        assert torch.equal(a, b)
+    images = [next(iter(loader(seed=s).epoch(e)))[0] for s, e in ((0, 0), (0, 1), (1, 0))]
+    assert not torch.equal(images[0], images[1])
+    assert not torch.equal(images[0], images[2])
+
+
+def test_flips_mirror_half_of_the_images_whatever_the_batch_size():
+    plain = {tuple(i.flatten().tolist()) for i, *_ in zip(loader().train.images, strict=False)}
+    images = torch.cat([images for images, _ in loader(augment="flip").epoch(0)])
+    kept = sum(tuple(i.flatten().tolist()) in plain for i in images)
+    mirrored = sum(tuple(i.flip(-1).flatten().tolist()) in plain for i in images)
+    assert kept + mirrored >= len(images)
+    assert 0.4 < mirrored / len(images) < 0.6
+    other = torch.cat([images for images, _ in loader(batch_size=32, augment="flip").epoch(0)])
+    assert torch.equal(images, other[: len(images)])
+
+
+def test_validation_is_every_image_once_in_sequence():
+    labels = torch.cat([labels for _, labels in loader(batch_size=100).validate()])
+    assert torch.equal(labels, load_dataset("digits").validation.labels)
+
+
+def test_images_are_resized_to_the_models_size():
+    images, _ = next(iter(loader(size=(12, 20)).epoch(0)))
+    assert images.shape == (64, 1, 12, 20)
+
+
+def test_unknown_datasets_and_oversized_batches_are_named():
+    with pytest.raises(ValueError, match="unknown dataset 'mnist'; choose from digits"):
+        load_dataset("mnist")
+    with pytest.raises(ValueError, match=r"train.batch_size=2000 is more than the 1437 training images"):
+        loader(batch_size=2000)

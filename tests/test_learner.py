@@ -1,0 +1,182 @@
+"""The learner: its curriculum, its effect on the logits, and that it finds an order known to be best."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import reorder
+from reorder import OrderLearner
+from reorder.learner import FixedOrder
+from reorder.order import invert, kendall_tau
+
+REWARD_EVALUATIONS = 8_000
+
+
+def learn_hidden_order(seed):
+    """Kendall's tau with a hidden order of 25 patches, learned from noisy losses alone, from row-major."""
+    generator = torch.Generator().manual_seed(seed)
+    target = torch.randperm(25, generator=generator)
+    learner = OrderLearner(
+        (5, 5),
+        "row",
+        total_steps=REWARD_EVALUATIONS,
+        warmup_fraction=0,
+        policy_fraction=1,
+        peak_temperature=0.5,
+        seed=seed,
+    )
+    optimizer = torch.optim.AdamW(learner.parameters(), lr=3e-3, weight_decay=0)
+    for step in range(REWARD_EVALUATIONS):
+        moved = (invert(learner.sample(step)) - invert(target)).abs().double().mean() / 8.32  # 1 if random
+        losses = moved + 0.2 * torch.randn(8, generator=generator)
+        loss = losses.mean() + learner.loss(losses)
+        optimizer.zero_grad()
+        if loss.requires_grad:  # not at the very ends, where the temperature is 0
+            loss.backward()
+        optimizer.step()
+    return kendall_tau(learner.order(), target)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_learned_mode_reaches_a_hidden_best_order(seed):
+    assert learn_hidden_order(seed) >= 0.8
+
+
+def take_steps(learner, optimizer, steps, set_to_none=True):
+    """Train on losses that depend on the order; the orders read and the logits after each step."""
+    orders, logits = [], []
+    weight = torch.ones((), requires_grad=True)  # stands for the model
+    for step in range(steps):
+        order = learner.sample(step)
+        losses = weight * (1 + invert(order)[:4].double() / 16)
+        loss = losses.mean() + learner.loss(losses)
+        optimizer.zero_grad(set_to_none=set_to_none)
+        loss.backward()
+        optimizer.step()
+        orders.append(order)
+        logits.append(learner.policy.logits.detach().clone())
+    return orders, logits
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_three_stages_row_major_then_exploring_then_frozen(set_to_none):
+    learner = OrderLearner((4, 4), "spiral", total_steps=100, seed=3)
+    optimizer = torch.optim.AdamW(learner.parameters(), lr=1e-2, weight_decay=0.03)
+    start = learner.policy.logits.detach().clone()
+    orders, logits = take_steps(learner, optimizer, 100, set_to_none)
+    row, spiral = reorder.scan("row", 4, 4), reorder.scan("spiral", 4, 4)
+    assert all(torch.equal(order, row) for order in orders[:15])
+    assert torch.equal(orders[15], spiral)  # temperature 0: the mode, not yet moved
+    assert torch.equal(logits[15], start)
+    assert len({tuple(order.tolist()) for order in orders[16:45]}) > 20
+    assert not torch.equal(logits[44], start)
+    # Frozen: neither momentum nor weight decay moves the logits again.
+    assert all(torch.equal(later, logits[44]) for later in logits[45:])
+    assert all(torch.equal(order, learner.order()) for order in orders[45:])
+
+
+def test_the_warm_up_can_read_the_initial_order():
+    learner = OrderLearner((4, 4), "spiral", total_steps=10, warmup_order="init")
+    assert torch.equal(learner.sample(0), reorder.scan("spiral", 4, 4))
+    learner = OrderLearner((4, 4), "spiral", total_steps=10)
+    assert torch.equal(learner.order(step=0), reorder.scan("row", 4, 4))
+    assert torch.equal(learner.order(step=9), reorder.scan("spiral", 4, 4))
+
+
+def test_orders_depend_on_seed_and_step_alone_so_that_processes_agree():
+    first, second, other = (OrderLearner((4, 4), total_steps=100, seed=s) for s in (5, 5, 6))
+    for learner in (first, second, other):
+        learner.to(torch.float32)
+    first.sample(20)  # an extra draw elsewhere changes nothing
+    assert torch.equal(first.sample(30), second.sample(30))
+    assert not torch.equal(first.sample(30), other.sample(30))
+    assert not torch.equal(first.sample(30), first.sample(31))
+
+
+def test_a_restored_learner_continues_exactly():
+    def make():
+        learner = OrderLearner((4, 4), "hilbert", total_steps=60, seed=1)
+        return learner, torch.optim.AdamW(learner.parameters(), lr=1e-2)
+
+    whole, optimizer = make()
+    take_steps(whole, optimizer, 60)
+    half, optimizer = make()
+    take_steps(half, optimizer, 20)
+    resumed, fresh_optimizer = make()
+    resumed.load_state_dict(half.state_dict())
+    fresh_optimizer.load_state_dict(optimizer.state_dict())
+    weight = torch.ones((), requires_grad=True)
+    for step in range(20, 60):
+        losses = weight * (1 + invert(resumed.sample(step))[:4].double() / 16)
+        fresh_optimizer.zero_grad()
+        (losses.mean() + resumed.loss(losses)).backward()
+        fresh_optimizer.step()
+    assert torch.equal(resumed.policy.logits, whole.policy.logits)
+    assert torch.equal(resumed.estimator.baseline.value, whole.estimator.baseline.value)
+
+
+def test_the_model_receives_no_gradient_from_the_reinforce_term():
+    learner = OrderLearner((2, 2), total_steps=100)
+    losses = torch.ones(3, requires_grad=True)
+    learner.sample(30)
+    learner.loss(losses)  # starts the baseline
+    (learner.loss(losses * 2)).backward()
+    assert losses.grad is None
+    assert learner.policy.logits.grad.abs().sum() > 0
+
+
+def test_a_fixed_order_answers_the_same_questions():
+    fixed = FixedOrder((2, 3), torch.tensor([5, 4, 3, 2, 1, 0]))
+    assert fixed.sample(3).tolist() == fixed.order().tolist() == [5, 4, 3, 2, 1, 0]
+    assert fixed.loss(torch.ones(4)).item() == 0
+    assert list(fixed.parameters()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"init": "zigzag"}, "unknown scan 'zigzag'"),
+        ({"init": torch.arange(3)}, r"shape \(3,\) does not fit 16 patches"),
+        ({"total_steps": 0}, "at least 1, got 0"),
+        ({"warmup_fraction": 0.8}, "add up to at most 1"),
+        ({"peak_temperature": -0.1}, "got -0.1"),
+        ({"warmup_order": "column"}, "unknown warmup_order 'column'; choose from row, init"),
+        ({"seed": -1}, "seed must not be negative"),
+        ({"estimator": "ppo"}, "unknown estimator 'ppo'"),
+    ],
+)
+def test_bad_settings_are_named(change, said):
+    with pytest.raises(ValueError, match=said):
+        OrderLearner(**({"grid": (4, 4), "total_steps": 10} | change))
+    with pytest.raises(RuntimeError, match="sample"):
+        OrderLearner((4, 4), total_steps=10).loss(torch.ones(2))
+
+
+def test_the_readmes_drop_in_runs_in_a_plain_loop():
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    (code,) = re.findall(r"<!-- drop-in -->\n```python\n(.*?)```", readme, re.S)
+
+    class Net(torch.nn.Module):
+        """Someone else's causal model over 16 patches, which takes an order."""
+
+        def __init__(self):
+            super().__init__()
+            self.embed, self.head = torch.nn.Linear(4, 8), torch.nn.Linear(8, 2)
+            self.mix = torch.nn.GRU(8, 8, batch_first=True)
+
+        def forward(self, images, order):
+            patches = images.unfold(2, 2, 2).unfold(3, 2, 2).reshape(len(images), 16, 4)
+            return self.head(self.mix(self.embed(patches[:, order]))[0][:, -1])
+
+    torch.manual_seed(0)
+    images = torch.randn(64, 1, 8, 8)
+    labels = (images[:, 0, 0, 0] > 0).long()
+    batches = [(images, labels)] * 60
+    scope = {"model": Net(), "batches": batches, "steps": len(batches)}
+    exec(code, scope)
+    learner = scope["learner"]
+    assert not torch.equal(learner.policy.logits, reorder.PlackettLuce.from_order(learner.first).logits)
+    assert sorted(learner.order().tolist()) == list(range(16))
+    assert scope["losses"].mean() < 0.69  # better than chance: the model was trained as well
