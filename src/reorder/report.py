@@ -55,7 +55,7 @@ def cells_of(row: Row) -> tuple[str, ...]:
 
 
 def terminal_table(rows: list[Row]) -> Table:
-    table = Table(*HEADINGS, box=SIMPLE_HEAD, show_edge=False)
+    table = Table(*HEADINGS, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for column in table.columns[2:]:
         column.justify, column.no_wrap = "right", True
     for row in rows:
