@@ -11,6 +11,11 @@ PARAMETERS = {
     ("vit", "large"): 304_330_216,
     ("transformer_xl", "base"): 93_764_584,
     ("transformer_xl", "large"): 329_601_512,
+    ("mamba", "base"): 85_036_264,
+    ("mamba", "large"): 297_041_352,
+    # The paper's Longformers have fixed positions (107,683,048 and 379,702,760); ours are learned by default.
+    ("longformer", "base"): 107_834_344,
+    ("longformer", "large"): 379_904_488,
 }
 
 
@@ -25,12 +30,23 @@ def test_parameter_counts_are_the_papers(name, size):
     assert count(model) == PARAMETERS[name, size]
 
 
-@pytest.mark.parametrize("name", ["vit", "transformer_xl"])
+def test_the_papers_longformers_have_fixed_positions():
+    with torch.device("meta"):
+        models = [reorder.create_model("longformer", size, positions="sincos") for size in ("base", "large")]
+    assert [count(model) for model in models] == [107_683_048, 379_702_760]
+
+
+MODELS = ["vit", "transformer_xl", "longformer", "mamba"]
+
+
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("size", ["mini", "tiny", "small", "base", "large"])
 def test_every_size_can_be_built_for_any_rectangle_and_channels(name, size):
     with torch.device("meta"):
         model = reorder.create_model(name, size, image_size=(64, 96), patch_size=8, channels=5, classes=7)
-        assert model(torch.empty(2, 5, 64, 96)).shape == (2, 7)
+    assert model.grid == (8, 12)
+    assert model.head.out_features == 7
+    assert model.tokens.patch_embed.proj.in_features == 5 * 8 * 8
 
 
 def logits_in_two_orders(name):
@@ -55,8 +71,9 @@ def test_vit_does_not_depend_on_the_order():
     torch.testing.assert_close(raster, each, rtol=1e-9, atol=1e-9)
 
 
-def test_transformer_xl_depends_on_the_order_image_by_image():
-    raster, ordered, each = logits_in_two_orders("transformer_xl")
+@pytest.mark.parametrize("name", MODELS[1:])
+def test_the_other_three_depend_on_the_order_image_by_image(name):
+    raster, ordered, each = logits_in_two_orders(name)
     assert (raster - ordered).abs().amax(1).min() > 1e-4
     torch.testing.assert_close(each[[0, 2]], ordered[[0, 2]])
     torch.testing.assert_close(each[1], raster[1])
@@ -73,7 +90,7 @@ def test_vit_parameters_are_named_as_in_timm():
     assert expected == {name for name in names if not name.startswith("patch_embed.")}
 
 
-@pytest.mark.parametrize("name", ["vit", "transformer_xl"])
+@pytest.mark.parametrize("name", MODELS)
 def test_models_work_in_float64_and_bfloat16(name):
     model = reorder.create_model(name, "mini", image_size=8, patch_size=4, classes=2)
     images = torch.randn(2, 3, 8, 8)
@@ -84,10 +101,21 @@ def test_models_work_in_float64_and_bfloat16(name):
     assert model.double()(images.double()).dtype == torch.float64
 
 
+def test_mambas_vertical_scans_can_follow_the_order():
+    torch.manual_seed(0)
+    make = {"name": "mamba", "size": "mini", "image_size": (8, 12), "patch_size": 4, "classes": 3}
+    by_grid, by_order = (reorder.create_model(**make, vertical=v).double().eval() for v in ("grid", "order"))
+    by_order.load_state_dict(by_grid.state_dict())
+    images = torch.randn(2, 3, 8, 12, dtype=torch.float64)
+    torch.testing.assert_close(by_order(images), by_grid(images))  # in raster the two are the same
+    order = torch.tensor([5, 0, 4, 1, 3, 2])
+    assert (by_order(images, order) - by_grid(images, order)).abs().max() > 1e-6
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"name": "resnet"}, "unknown model 'resnet'; choose from vit, transformer_xl"),
+        ({"name": "resnet"}, "unknown model 'resnet'; choose from vit, transformer_xl, longformer, mamba"),
         ({"size": "huge"}, "unknown size 'huge'; choose from mini, tiny, small, base, large"),
         ({"image_size": 30}, "image size 30x30 is not divisible by patch size 16"),
         ({"window": 3}, "unknown option 'window' of model vit; choose from positions, dropout"),

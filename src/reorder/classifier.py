@@ -19,6 +19,7 @@ class Classifier(nn.Module):
         self.grid = grid
         self.tokens = tokens
         self.backbone = backbone
+        self.reads_order = getattr(backbone, "reads_order", False)  # Mamba with vertical="order"
         self.norm = nn.LayerNorm(width, eps=1e-6)
         self.head = nn.Linear(width, classes)
         for linear in (tokens.patch_embed.proj, self.head):
@@ -26,7 +27,8 @@ class Classifier(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, images: Tensor, order: Tensor | None = None) -> Tensor:
-        tokens = self.backbone(self.tokens(images, order))
+        tokens = self.tokens(images, order)
+        tokens = self.backbone(tokens, order) if self.reads_order else self.backbone(tokens)
         return self.head(self.norm(tokens[:, 0]))
 
 

@@ -3,12 +3,16 @@
 from torch import nn
 
 from reorder.backbones.layers import SIZES, Size
+from reorder.backbones.longformer import Longformer
+from reorder.backbones.mamba import Mamba
 from reorder.backbones.transformer_xl import TransformerXL
 from reorder.backbones.vit import ViT
 
 BACKBONES: dict[str, type[nn.Module]] = {
     "vit": ViT,
     "transformer_xl": TransformerXL,
+    "longformer": Longformer,
+    "mamba": Mamba,
 }
 
-__all__ = ["BACKBONES", "SIZES", "Size", "TransformerXL", "ViT"]
+__all__ = ["BACKBONES", "SIZES", "Longformer", "Mamba", "Size", "TransformerXL", "ViT"]

@@ -43,7 +43,7 @@ def drop_path_rates(last: float, depth: int) -> list[float]:
     return [last * block / max(1, depth - 1) for block in range(depth)]
 
 
-def run_blocks(blocks: nn.ModuleList, tokens: Tensor, checkpointing: bool, *shared: Tensor) -> Tensor:
+def run_blocks(blocks: nn.ModuleList, tokens: Tensor, checkpointing: bool, *shared: Tensor | None) -> Tensor:
     """Tokens (B, L, D) through all blocks; with checkpointing, activations are recomputed backward."""
     for block in blocks:
         if checkpointing and torch.is_grad_enabled():
