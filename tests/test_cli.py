@@ -26,7 +26,7 @@ def test_version_and_help():
     assert reorder("--version").stdout.startswith("reorder 0.")
     top = reorder("--help")
     assert top.returncode == 0
-    for command in ("train", "report", "scans", "bench"):
+    for command in ("train", "report", "scans", "coverage", "bench"):
         assert command in top.stdout
         shown = reorder(command, "--help")
         assert shown.returncode == 0
@@ -95,6 +95,13 @@ def test_scans_are_drawn(tmp_path, ending):
         (["report", "nowhere"], "nowhere is not a run directory"),
         (["scans", "--rows", "0"], "0 x 14"),
         (["scans", "-o", "scans.doc"], "cannot draw 'scans.doc'; choose an ending from"),
+        (["coverage", "--patch-size", "30"], "image size 224x224 is not divisible by patch size 30"),
+        (["coverage", "-o", "coverage.txt"], "cannot draw 'coverage.txt'"),
+        (["train", "model.options.memory=0"], "memory must be at least 1, got 0"),
+        (
+            ["train", "model.name=longformer", "model.options.window=7"],
+            "window must be even and positive, not 7",
+        ),
         (["bench", "nothing"], "unknown benchmark 'nothing'"),
         (["train", "--fast"], "no such option: --fast"),
         (["trian"], "no such command 'trian'"),

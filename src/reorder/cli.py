@@ -9,9 +9,11 @@ import typer
 from rich.console import Console
 
 import reorder
+from reorder.analysis import coverage as count_coverage
+from reorder.analysis import write_coverage
 from reorder.config import Experiment, build
 from reorder.display import Display
-from reorder.figures import save_figure, scan_figure
+from reorder.figures import coverage_figure, save_figure, scan_figure
 from reorder.presets import PRESETS, preset
 from reorder.report import rows_of, terminal_table, write_report
 from reorder.run_dir import RunDir
@@ -134,6 +136,24 @@ def scans(
     scan("row", rows, columns)  # refuses an impossible grid
     save_figure(scan_figure(rows, columns), out)
     print(out)
+
+
+@app.command()
+def coverage(
+    image_size: Annotated[int, typer.Option(help="Side of the image in pixels.")] = 224,
+    patch_size: Annotated[int, typer.Option(help="Side of a patch in pixels.")] = 32,
+    size: Annotated[str, typer.Option(help="Size of the models; the maps do not depend on it.")] = "mini",
+    out: Annotated[Path, typer.Option("--out", "-o", help="PNG, SVG or PDF file.")] = Path("coverage.png"),
+) -> None:
+    """Draw how many tokens attend to each patch in each model, and write the numbers beside it as JSON.
+
+    Example: `reorder coverage --patch-size 32 -o coverage.png`
+    """
+    result = count_coverage(image_size, patch_size, size)
+    save_figure(coverage_figure(result), out)
+    write_coverage(result, out.with_suffix(".json"))
+    print(out)
+    print(out.with_suffix(".json"))
 
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -92,6 +92,24 @@ def curve_figure(metrics: dict[str, list[dict[str, Any]]]) -> Figure:
     return figure
 
 
+def coverage_figure(result: dict[str, Any]) -> Figure:
+    """How many tokens attend to each patch, a map for each model (the paper's appendix on attention)."""
+    models = result["models"]
+    most = max(found["class_token"] for found in models.values())
+    figure = Figure(figsize=(3.2 * len(models) + 0.8, 3.8), layout="constrained")
+    for axes, (name, found) in zip(figure.subplots(1, len(models)), models.items(), strict=True):
+        counts = np.array(found["patches"])
+        picture = axes.imshow(counts, cmap="cividis", vmin=0, vmax=most)
+        if max(counts.shape) <= 16:
+            for (row, column), count in np.ndenumerate(counts):
+                shade = "white" if count < most / 2 else "black"
+                axes.text(column, row, str(count), ha="center", va="center", fontsize=8, color=shade)
+        axes.set(xticks=[], yticks=[])
+        axes.set_title(f"{name}\nclass token {found['class_token']}", fontsize=11)
+    figure.colorbar(picture, ax=figure.axes, label="tokens that attend", shrink=0.8)
+    return figure
+
+
 def save_figure(figure: Figure, path: str | Path) -> None:
     """Write a figure in the format of the path's ending."""
     path = Path(path)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from reorder.backbones.layers import DropPath, Size, drop_path_rates, head_width, run_blocks
 from reorder.kernels.feed_forward import feed_forward
-from reorder.kernels.sliding_window import sliding_window_attention
+from reorder.kernels.sliding_window import sliding_window_attention, window_pattern
 
 NORM_EPS = 1e-5
 
@@ -30,7 +30,7 @@ class Longformer(nn.Module):
         if window < 1 or window % 2:
             raise ValueError(f"window must be even and positive, not {window}")
         head_width(size.width, size.heads)
-        self.checkpointing = checkpointing
+        self.checkpointing, self.window = checkpointing, window
         self.token_type = nn.Parameter(torch.zeros(1, size.width))
         self.norm = nn.LayerNorm(size.width, eps=NORM_EPS)
         self.dropout = nn.Dropout(dropout)
@@ -45,6 +45,12 @@ class Longformer(nn.Module):
         """Tokens (B, L, D) -> (B, L, D)."""
         tokens = self.dropout(self.norm(tokens + self.token_type))
         return run_blocks(self.layers, tokens, self.checkpointing)
+
+    def attends(self, length: int) -> Tensor:
+        """Whether token i attends to token j, (L, L): within the window, to the class token, or as it."""
+        seen = window_pattern(length, self.window // 2, self.token_type.device)
+        seen[0] = True
+        return seen
 
 
 class Layer(nn.Module):

@@ -1,59 +1,68 @@
 """Transformer-XL: causal attention with learned relative distances, read out by a class token that sees all.
 
-Score of query slot i for key slot j <= i, with u and v shared by all layers and r_{i-j} a projected row of
-one learned table of distances (Dai et al., 2019, equation in section 3.3):
-
-    (q_i + u) . k_j + (q_i + v) . r_{i-j}
-
-The class token, slot 0, is a key for every patch, at its distance; as a query it sees every slot and has no
-relative term.
+A layer's memory is its input for the slots before a segment, so all segments of a layer are computed at once;
+what each slot sees is defined in `kernels/segment_attention.py`.
 """
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange
 from torch import Tensor, nn
 
 from reorder.backbones.layers import DropPath, Size, drop_path_rates, head_width, run_blocks
+from reorder.kernels.segment_attention import Keys, Relative, remember, segment_attention, segment_weights
 
 # B images, N patches, L = N + 1 tokens, D width, H heads, d = D / H
 
 
-def shift(by_distance: Tensor) -> Tensor:
-    """Scores (B, H, L, L) for distances L-1 ... 0 to scores for keys: column j of row i gets distance i - j.
-
-    Entries with j > i hold leftovers of other rows and must be masked.
-    """
-    length = by_distance.shape[-1]
-    padded = F.pad(by_distance, (1, 0))  # (B, H, L, L + 1)
-    return padded.flatten(2)[..., length:].view_as(by_distance)
-
-
 class RelativeAttention(nn.Module):
-    def __init__(self, width: int, heads: int):
+    def __init__(self, width: int, heads: int, segment: int | None, memory: int):
         super().__init__()
-        self.heads, self.scale = heads, head_width(width, heads) ** -0.5
+        self.heads, self.segment, self.memory = heads, segment, memory
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.relative = nn.Linear(width, width, bias=False)
         self.proj = nn.Linear(width, width, bias=False)
 
-    def forward(self, tokens: Tensor, table: Tensor, u: Tensor, v: Tensor) -> Tensor:
-        """Tokens (B, L, D), distances L-1 ... 0 as table (L, D), biases u and v (H, 1, d) to (B, L, D)."""
-        q, k, value = rearrange(self.qkv(tokens), "b l (three h d) -> three b h l d", three=3, h=self.heads)
-        r = rearrange(self.relative(table), "l (h d) -> h l d", h=self.heads)
-        content = (q + u) @ k.transpose(-1, -2)
-        relative = shift((q + v) @ r.transpose(-1, -2))
-        later = torch.ones(content.shape[-2:], dtype=torch.bool, device=content.device).triu(1)
-        patch_scores = (content + relative).masked_fill(later, -torch.inf)
-        scores = torch.cat([content[:, :, :1], patch_scores[:, :, 1:]], dim=2) * self.scale
-        read = scores.softmax(-1) @ value
-        return self.proj(rearrange(read, "b h l d -> b l (h d)"))
+    def forward(self, tokens: Tensor, distances: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        """Tokens (B, L, D), distances (L, D), biases u and v (H, 1, d) to (B, L, D)."""
+        query, own, remembered, relative = self._project(tokens, distances, u, v)
+        segment = self.segment or tokens.shape[1]
+        read = segment_attention(query, own, remembered, relative, segment, self.memory)
+        return self.proj(read.transpose(1, 2).flatten(2))
+
+    def weights(self, tokens: Tensor, distances: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        """Attention weights (B, H, L, L) for the arguments of `forward`."""
+        query, own, _, relative = self._project(tokens, distances, u, v)
+        return segment_weights(
+            query, own.key, own.key, relative, self.segment or tokens.shape[1], self.memory
+        )
+
+    def _project(
+        self, tokens: Tensor, distances: Tensor, u: Tensor, v: Tensor
+    ) -> tuple[Tensor, Keys, Keys | None, Relative]:
+        """Queries, own and remembered keys and values (B, H, L, d), and the relative terms."""
+        relative = Relative(self._heads(self.relative(distances)[None])[0], u, v)
+        if self.segment is None or self.segment >= tokens.shape[1] - 1:
+            query, key, value = (self._heads(part) for part in self.qkv(tokens).chunk(3, -1))
+            return query, Keys(key, value), None, relative
+        width = tokens.shape[2]
+        query = self._heads(F.linear(tokens, self.qkv.weight[:width]))
+        own, remembered = (
+            Keys(*(self._heads(part) for part in rows.chunk(2, -1)))
+            for rows in remember(tokens, self.qkv.weight[width:])
+        )
+        return query, own, remembered, relative
+
+    def _heads(self, rows: Tensor) -> Tensor:
+        """(B, L, D) to (B, H, L, d)."""
+        return rows.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
 class Block(nn.Module):
-    def __init__(self, width: int, heads: int, dropout: float, drop_path: float):
+    def __init__(
+        self, width: int, heads: int, segment: int | None, memory: int, dropout: float, drop_path: float
+    ):
         super().__init__()
-        self.attn = RelativeAttention(width, heads)
+        self.attn = RelativeAttention(width, heads, segment, memory)
         self.norm1 = nn.LayerNorm(width)
         self.fc1 = nn.Linear(width, 4 * width)
         self.fc2 = nn.Linear(4 * width, width)
@@ -61,14 +70,18 @@ class Block(nn.Module):
         self.drop = nn.Dropout(dropout)
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, tokens: Tensor, table: Tensor, u: Tensor, v: Tensor) -> Tensor:
-        tokens = self.norm1(tokens + self.drop_path(self.drop(self.attn(tokens, table, u, v))))
+    def forward(self, tokens: Tensor, distances: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        tokens = self.norm1(tokens + self.drop_path(self.drop(self.attn(tokens, distances, u, v))))
         hidden = self.drop(F.relu(self.fc1(tokens)))
         return self.norm2(tokens + self.drop_path(self.drop(self.fc2(hidden))))
 
 
 class TransformerXL(nn.Module):
-    """Tokens (B, L, D) to tokens (B, L, D): each patch sees the class token and the patches before it."""
+    """Tokens (B, L, D) to tokens (B, L, D): each patch sees the class token and patches before it.
+
+    `segment` is how many patches are read at once, None for all, as in the paper; a segment also sees the
+    `memory` patches before it.
+    """
 
     def __init__(
         self,
@@ -78,11 +91,18 @@ class TransformerXL(nn.Module):
         dropout: float = 0.1,
         drop_path: float = 0.0,
         checkpointing: bool = False,
+        segment: int | None = None,
+        memory: int = 128,
     ):
         super().__init__()
+        if segment is not None and segment < 1:
+            raise ValueError(f"segment must be at least 1, or None for a single one, got {segment}")
+        if memory < 1:
+            raise ValueError(f"memory must be at least 1, got {memory}")
         self.checkpointing = checkpointing
         self.blocks = nn.ModuleList(
-            Block(size.width, size.heads, dropout, rate) for rate in drop_path_rates(drop_path, size.depth)
+            Block(size.width, size.heads, segment, memory, dropout, rate)
+            for rate in drop_path_rates(drop_path, size.depth)
         )
         d = head_width(size.width, size.heads)
         self.distances = nn.Parameter(torch.empty(grid[0] * grid[1] + 1, size.width))  # row = distance
@@ -97,8 +117,8 @@ class TransformerXL(nn.Module):
         length = tokens.shape[1]
         if length > len(self.distances):
             raise ValueError(f"{length} tokens given; the table holds distances for {len(self.distances)}")
-        table = self.drop(self.distances[:length].flip(0))
-        tokens = run_blocks(self.blocks, self.drop(tokens), self.checkpointing, table, self.u, self.v)
+        distances = self.drop(self.distances[:length])
+        tokens = run_blocks(self.blocks, self.drop(tokens), self.checkpointing, distances, self.u, self.v)
         return self.drop(tokens)
 
 

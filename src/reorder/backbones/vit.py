@@ -18,9 +18,18 @@ class Attention(nn.Module):
         self.proj = nn.Linear(width, width)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        q, k, v = rearrange(self.qkv(tokens), "b l (three h d) -> three b h l d", three=3, h=self.heads)
+        q, k, v = self._project(tokens)
         read = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0)
         return self.proj(rearrange(read, "b h l d -> b l (h d)"))
+
+    def weights(self, tokens: Tensor) -> Tensor:
+        """Attention weights (B, H, L, L) for tokens (B, L, D)."""
+        q, k, _ = self._project(tokens)
+        return (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).softmax(-1)
+
+    def _project(self, tokens: Tensor) -> Tensor:
+        """Queries, keys and values, (3, B, H, L, d)."""
+        return rearrange(self.qkv(tokens), "b l (three h d) -> three b h l d", three=3, h=self.heads)
 
 
 class Mlp(nn.Module):

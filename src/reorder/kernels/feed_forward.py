@@ -2,6 +2,8 @@
 
 # R = B * L rows, D width, E inner width
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -22,7 +24,9 @@ class _FeedForward(torch.autograd.Function):
     """Rows (R, D) slice by slice; backward computes the GELU again, which costs no more than to keep it."""
 
     @staticmethod
-    def forward(ctx, rows: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, rows: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor
+    ) -> Tensor:
         inner, outer = [], []
         for part in rows.split(ROWS):
             inner.append(F.linear(part, up, up_bias))
@@ -32,7 +36,7 @@ class _FeedForward(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         rows, up, down, *inner = ctx.saved_tensors
         grad_up, grad_up_bias, grad_down, grad_rows = None, None, None, []
         with torch.autocast(grad.device.type, enabled=False):

@@ -176,7 +176,8 @@ def _backward(first, last, shape, grad, x, delta, A, B, C, D, starts, dx, ddelta
 
 def forward(x, delta, A, B, C, D, *, reverse):
     """y (B, N, D) and the states at the chunks' starts (B, K, S, D), from numpy arrays; A is (S, D)."""
-    shape = plan(*x.shape, A.shape[0], reverse)
+    batch, slots, channels = x.shape
+    shape = plan(batch, slots, channels, A.shape[0], reverse)
     y = np.empty_like(x)
     starts = np.empty((x.shape[0], shape.chunks, *A.shape), x.dtype)
     arrays = [array.reshape(-1) for array in (x, delta, A, B, C, D, y, starts)]
@@ -186,8 +187,8 @@ def forward(x, delta, A, B, C, D, *, reverse):
 
 def backward(grad, x, delta, A, B, C, D, starts, *, reverse):
     """Gradients of x, delta (B, N, D), A (S, D), B, C (B, N, S) and D (D,), as numpy arrays."""
-    batch, slots, _ = x.shape
-    shape = plan(*x.shape, A.shape[0], reverse)
+    batch, slots, channels = x.shape
+    shape = plan(batch, slots, channels, A.shape[0], reverse)
     dx, ddelta = np.empty_like(x), np.empty_like(x)
     dA, dD = np.empty((batch, *A.shape), x.dtype), np.empty((batch, *D.shape), x.dtype)
     dB, dC = (np.empty((batch, shape.groups, slots, A.shape[0]), x.dtype) for _ in range(2))

@@ -3,7 +3,7 @@
 # B images, H heads, L tokens, d channels of a head
 # half = window // 2; n blocks of c queries; m keys seen by a block: the global key, its own, two halos
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ BLOCK = 24
 def sliding_window_reference(query: Tensor, key: Tensor, value: Tensor, window: int) -> Tensor:
     """`sliding_window_attention` without dropout, (B, H, L, d), under a dense (L, L) mask."""
     scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
-    hidden = ~_seen(query.shape[-2], window // 2, query.device)
+    hidden = ~window_pattern(query.shape[-2], window // 2, query.device)
     return scores.masked_fill(hidden, float("-inf")).softmax(-1) @ value
 
 
@@ -34,7 +34,7 @@ def sliding_window_attention(
     length = query.shape[2]
     cut = _cut(length, window // 2)
     if cut.half + cut.size + cut.right >= length:
-        mask = _seen(length, cut.half, query.device)
+        mask = window_pattern(length, cut.half, query.device)
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
     return _Blocked.apply(query, key, value, cut, dropout)
 
@@ -60,7 +60,7 @@ def _round_up(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
 
 
-def _seen(length: int, half: int, device: torch.device) -> Tensor:
+def window_pattern(length: int, half: int, device: torch.device) -> Tensor:
     """Whether query i sees key j, (L, L)."""
     position = torch.arange(length, device=device)
     return ((position[:, None] - position).abs() <= half) | (position == 0)
@@ -118,7 +118,7 @@ class _Blocked(torch.autograd.Function):
     """Attention by blocks that keeps its inputs alone: backward gathers and multiplies the blocks again."""
 
     @staticmethod
-    def forward(ctx, query: Tensor, key: Tensor, value: Tensor, cut: _Cut, dropout: float) -> Tensor:
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, cut: _Cut, dropout: float) -> Tensor:
         probabilities, keep = _probabilities(query, key, cut), None
         if dropout > 0:
             probabilities, keep = torch.native_dropout(probabilities, dropout, True)
@@ -130,7 +130,7 @@ class _Blocked(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         query, key, value, keep = ctx.saved_tensors
         with torch.autocast(query.device.type, enabled=False):
             grads = _blocked_backward(query, key, value, ctx.cut, ctx.dropout, keep, grad.to(value.dtype))
