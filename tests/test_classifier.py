@@ -90,14 +90,17 @@ def test_vit_parameters_are_named_as_in_timm():
     assert expected == {name for name in names if not name.startswith("patch_embed.")}
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_models_work_in_float64_and_bfloat16(name):
-    model = reorder.create_model(name, "mini", image_size=8, patch_size=4, classes=2)
+@pytest.mark.parametrize(
+    ("name", "options"), [*((name, {}) for name in MODELS), ("transformer_xl", {"segment": 2})]
+)
+def test_models_work_in_float64_and_bfloat16(name, options):
+    model = reorder.create_model(name, "mini", image_size=8, patch_size=4, classes=2, **options)
     images = torch.randn(2, 3, 8, 8)
     with torch.autocast("cpu", torch.bfloat16):
         logits = model(images, torch.tensor([3, 1, 0, 2]))
-        logits.float().sum().backward()
+    logits.float().square().sum().backward()
     assert logits.isfinite().all()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
     assert model.double()(images.double()).dtype == torch.float64
 
 

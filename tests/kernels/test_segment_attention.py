@@ -62,7 +62,7 @@ def literal_layer(block, x, distances, u, v, segment, memory):
     r = distances @ attention.relative.weight.T
 
     def attend(queries, states, slots, keys):
-        """Queries (q, D) at slots over states (k, D) at key slots; the query of slot 0 has no relative term."""
+        """Queries (q, D) at slots over states (k, D) at key slots; slot 0 asks without a relative term."""
         read = []
         for q, slot in zip(queries @ w_query.T, slots, strict=True):
             parts = []

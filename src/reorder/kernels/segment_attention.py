@@ -81,13 +81,14 @@ def segment_attention(
     cut = Cut(patches, min(segment, patches), min(memory, patches) if segment < patches else 0)
     if remembered is None and cut.segments > 1:
         raise ValueError("more than one segment needs keys and values to remember")
-    scale = query.shape[3] ** -0.5
-    # The class token is one query for all keys; its scale is that of scaled_dot_product_attention.
-    first = F.scaled_dot_product_attention(query[:, :, :1] + relative.u, own.key, own.value)
-    content = (query[:, :, 1:] + relative.u) * scale
-    position = (query[:, :, 1:] + relative.v) * scale
-    rest = _Segments.apply(content, position, *own, *(remembered or own), relative.distances, cut)
-    return torch.cat([first.to(rest.dtype), rest], dim=2)
+    distances, u, v = (tensor.to(query.dtype) for tensor in relative)
+    with torch.autocast(query.device.type, enabled=False):  # one precision, that of the projections
+        # The class token is one query for all keys; its scale is that of scaled_dot_product_attention.
+        first = F.scaled_dot_product_attention(query[:, :, :1] + u, own.key, own.value)
+        scaled = query[:, :, 1:] * query.shape[3] ** -0.5
+        u, v = u * query.shape[3] ** -0.5, v * query.shape[3] ** -0.5
+        rest = _Segments.apply(scaled + u, scaled + v, *own, *(remembered or own), distances, cut)
+        return torch.cat([first, rest], dim=2)
 
 
 class Cut(NamedTuple):
@@ -185,7 +186,8 @@ class _Segments(torch.autograd.Function):
         by_distance = _by_distance(position, distances, cut)
         scores[..., 1:] += _skewed(by_distance, cut.window)
         scores[..., 0] += _split(_to_class(position, distances)[..., None], cut)[..., 0]
-        weights = scores.add_(_bias(cut, scores)).softmax(-1)
+        wide = torch.promote_types(scores.dtype, torch.float32)
+        weights = scores.add_(_bias(cut, scores)).softmax(-1, dtype=wide).to(scores.dtype)
         ctx.save_for_backward(content, position, key, value, distances, weights)
         ctx.cut = cut
         return _join(weights @ _windows(value, cut), cut, heads)
