@@ -1,6 +1,7 @@
 """The command line, as a user meets it: in a process of its own."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,20 @@ def test_list_shows_the_presets():
     assert "digits" in reorder("train", "--list").stdout
 
 
+def test_ctrl_c_leaves_a_run_that_continues(tmp_path):
+    command = [sys.executable, "-m", "reorder", "train", *TINY, "train.epochs=500", "train.compare=false"]
+    with subprocess.Popen(
+        [*command, "--out", str(tmp_path / "run")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert "epoch 1/500" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert said.startswith("reorder: interrupted; training continues")
+    assert said.count("\n") == 1
+    assert list((tmp_path / "run" / "checkpoints").glob("epoch-*"))
+
+
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_scans_are_drawn(tmp_path, ending):
     path = tmp_path / f"scans.{ending}"
@@ -88,12 +103,14 @@ def test_scans_are_drawn(tmp_path, ending):
         (["train", "model.image_size=9"], "image size 9x9 is not divisible by patch size 2; try 8x8"),
         (["train", "model.options.window=3"], "unknown option 'window' of model transformer_xl"),
         (["train", "order.scan=short.json"], '"order" must be a list of 16 integers, found 3'),
-        (["train", "order.scan=absent.json"], "cannot read order file absent.json"),
+        (["train", "order.scan=absent.json"], "absent.json: No such file"),
         (["train", "data.name=mnist"], "unknown dataset 'mnist'; choose from digits"),
         (["train", "absent.yaml"], "cannot read absent.yaml"),
         (["train", "--resume", "nowhere"], "nowhere is not a run directory"),
         (["report", "nowhere"], "nowhere is not a run directory"),
         (["scans", "--rows", "0"], "0 x 14"),
+        (["scans", "-o", "short.json/scans.png"], "cannot use short.json"),
+        (["train", "--out", "short.json/run"], "cannot use short.json"),
         (["scans", "-o", "scans.doc"], "cannot draw 'scans.doc'; choose an ending from"),
         (["coverage", "--patch-size", "30"], "image size 224x224 is not divisible by patch size 30"),
         (["coverage", "-o", "coverage.txt"], "cannot draw 'coverage.txt'"),

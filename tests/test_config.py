@@ -2,7 +2,7 @@
 
 import pytest
 
-from reorder.config import Experiment, build, to_yaml
+from reorder.config import Experiment, build, difference, to_yaml
 from reorder.presets import PRESETS, digits, preset
 
 
@@ -45,10 +45,14 @@ def test_every_preset_survives_a_round_trip_through_yaml(name, tmp_path):
         ("train.epochs=1.5", r"train.epochs: .*'1.5'"),
         ("train.compare=perhaps", r"train.compare: .*'perhaps'"),
         ("train=3", "train"),
-        ("train.epochs=0", "train.epochs must be at least 1, got 0"),
-        ("train.learning_rate=nan", "train.learning_rate must be at least 0, got nan"),
+        ("train.epochs=0", "train.epochs must be a finite number of at least 1, got 0"),
+        ("train.learning_rate=nan", "train.learning_rate must be a finite number of at least 0, got nan"),
         ("train.clip=0", "train.clip must be above 0, got 0"),
-        ("order.scan=zigzag", "order.scan: unknown scan 'zigzag'; choose from row, column, hilbert"),
+        ("train.warmup_epochs=inf", "train.warmup_epochs must be a finite number"),
+        ("train.seed=99999999999999999999999", "train.seed must be below"),
+        ("model.image_size=[8,", r"model.image_size: cannot read the value '\[8,'"),
+        ("model.name=???", "model.name: no value given"),
+        ("model..name=vit", "unknown key"),
         ("order.policy=local", "order.policy: unknown value 'local'; choose from none, global"),
         ("order.estimator=ppo", "order.estimator: unknown value 'ppo'; choose from paper, exact"),
         ("order.policy_fraction=0.9", r"0.15 \+ 0.9 > 1"),
@@ -56,7 +60,7 @@ def test_every_preset_survives_a_round_trip_through_yaml(name, tmp_path):
         ("model.image_size=big", "model.image_size must be N or"),
         ("model.image_size=[8]", "model.image_size must be N or"),
         ("model.image_size=-8", "model.image_size must be N or"),
-        ("model.patch_size=0", "model.patch_size must be at least 1"),
+        ("model.patch_size=0", "model.patch_size must be a finite number of at least 1"),
         ("epochs", "not a preset, a YAML file or a key=value override: 'epochs'"),
     ],
 )
@@ -73,9 +77,23 @@ def test_bad_files_are_named(tmp_path):
     broken.write_text("train: [1, 2\n")
     with pytest.raises(ValueError, match=r"broken.yaml is not a YAML configuration"):
         build(Experiment(), broken)
+    broken.write_bytes(b"\xff\xfe\x00\x01")
+    with pytest.raises(ValueError, match=r"broken.yaml is not a YAML configuration"):
+        build(Experiment(), broken)
     broken.write_text("train: {epoch: 3}\n")
     with pytest.raises(ValueError, match=r"unknown key 'train.epoch'; choose from train.epochs"):
         build(Experiment(), broken)
+
+
+def test_the_first_difference_is_named():
+    other = build(digits(), overrides=["order.scan=row", "train.seed=4"])
+    assert difference(digits(), digits()) == ""
+    assert difference(digits(), other) == "train.seed is 0, not 4"
+
+
+def test_order_files_are_found_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert build(digits(), overrides=["order.scan=mine.json"]).order.scan == str(tmp_path / "mine.json")
 
 
 def test_unknown_presets_are_named():

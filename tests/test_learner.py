@@ -139,6 +139,7 @@ def test_a_fixed_order_answers_the_same_questions():
     [
         ({"init": "zigzag"}, "unknown scan 'zigzag'"),
         ({"init": torch.arange(3)}, r"shape \(3,\) does not fit 16 patches"),
+        ({"init": torch.arange(16).expand(2, -1)}, r"one order \(16,\) is needed, got shape \(2, 16\)"),
         ({"total_steps": 0}, "at least 1, got 0"),
         ({"warmup_fraction": 0.8}, "add up to at most 1"),
         ({"peak_temperature": -0.1}, "got -0.1"),
@@ -174,9 +175,12 @@ def test_the_readmes_drop_in_runs_in_a_plain_loop():
     images = torch.randn(64, 1, 8, 8)
     labels = (images[:, 0, 0, 0] > 0).long()
     batches = [(images, labels)] * 60
-    scope = {"model": Net(), "batches": batches, "steps": len(batches)}
+    assert len(code.splitlines()) == 10
+    scope = {"torch": torch, "reorder": reorder, "model": Net(), "batches": batches, "steps": len(batches)}
     exec(code, scope)
     learner = scope["learner"]
-    assert not torch.equal(learner.policy.logits, reorder.PlackettLuce.from_order(learner.first).logits)
+    start = reorder.PlackettLuce.from_order(reorder.scan("hilbert", 4, 4))
+    assert not torch.equal(learner.policy.logits, start.logits)
+    assert scope["best"].tolist() == learner.order().tolist()
     assert sorted(learner.order().tolist()) == list(range(16))
     assert scope["losses"].mean() < 0.69  # better than chance: the model was trained as well

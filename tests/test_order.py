@@ -33,7 +33,7 @@ def test_inverse_gives_the_slot_of_every_patch(order):
     ("order", "said"),
     [
         ([0, 1, 1, 3], "patch 1 is repeated and patch 2 is missing"),
-        ([3, 3, 0, 0], "patch 0 is repeated and patch 1 is missing"),
+        ([3, 3, 0, 0], "patch 3 is repeated and patch 1 is missing"),
         ([0, 1, 2, 4], r"patch 4 is outside 0..3"),
         ([0, -1, 2, 3], r"patch -1 is outside 0..3"),
         ([0, 1, 2], r"shape \(3,\) does not fit 4 patches"),

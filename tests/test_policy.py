@@ -75,6 +75,27 @@ def test_entropy_terms_average_to_the_entropy_by_brute_force(temperature):
     assert estimate.item() == pytest.approx(entropy.item(), abs=1e-6)
 
 
+@pytest.mark.parametrize("logits", [LOGITS, torch.zeros(5)])
+def test_the_entropys_gradient_matches_brute_force(logits):
+    def entropy(z):
+        log_probabilities = []
+        for order in ALL.tolist():
+            left, total = list(order), 0.0
+            for patch in order:
+                total = total + z[patch] - torch.logsumexp(z[left], 0)
+                left = left[1:]
+            log_probabilities.append(total)
+        log_probabilities = torch.stack(log_probabilities)
+        return -(log_probabilities.exp() * log_probabilities).sum()
+
+    free = logits.double().requires_grad_()
+    (truth,) = torch.autograd.grad(entropy(free), free)
+    policy = PlackettLuce(logits.double())
+    probabilities = policy.log_prob(ALL).exp()
+    (ours,) = torch.autograd.grad((probabilities * policy.entropy(ALL)).sum(), policy.logits)
+    torch.testing.assert_close(ours, truth)
+
+
 def test_equal_logits_have_the_entropy_of_all_orders():
     policy = PlackettLuce(torch.zeros(6))
     assert policy.entropy(torch.arange(6)).item() == pytest.approx(math.log(math.factorial(6)), abs=1e-5)
@@ -138,5 +159,9 @@ def test_impossible_requests_are_refused():
         PlackettLuce(LOGITS).log_prob(ALL, 0)
     with pytest.raises(ValueError, match="patch 1 is repeated"):
         PlackettLuce.from_order(torch.tensor([1, 1, 0]))
+    with pytest.raises(ValueError, match=r"one order \(N,\) is needed"):
+        PlackettLuce.from_order(torch.arange(4).expand(2, -1))
+    with pytest.raises(ValueError, match="got nan"):
+        PlackettLuce(LOGITS).sample(1, float("nan"))
     with pytest.raises(ValueError, match=r"shape \(N,\)"):
         PlackettLuce(torch.zeros(2, 3))

@@ -5,7 +5,8 @@ import pytest
 
 import reorder
 from reorder import figures
-from reorder.report import Row, cells_of, markdown_table, name_of
+from reorder.report import Row, cells_of, markdown_table, name_of, rows_of
+from reorder.run_dir import RunDir
 
 SUMMARY = {
     "model": "vit",
@@ -26,6 +27,26 @@ def test_table_cells_are_percentages_with_their_standard_error():
     assert name_of(learned) == "learned from mine"
     table = markdown_table([Row("row, fixed", SUMMARY)])
     assert table.splitlines()[2].startswith("| row, fixed | vit mini | 91.23 ± 1.48 |")
+
+
+def test_runs_that_read_alike_are_told_apart(monkeypatch, tmp_path):
+    runs = {"a": ("vit", 0), "b": ("vit", 1), "c": ("mamba", 0), "d": ("mamba", 0)}
+    summaries = {name: SUMMARY | {"model": model, "seed": seed} for name, (model, seed) in runs.items()}
+    monkeypatch.setattr(RunDir, "experiment", lambda self: None)
+    monkeypatch.setattr(RunDir, "summary", lambda self: summaries[self.path.name])
+    names = [row.name for row in rows_of([RunDir(name) for name in runs])]
+    assert names == [
+        "row, fixed vit seed 0",
+        "row, fixed vit seed 1",
+        "row, fixed mamba seed 0 c",
+        "row, fixed mamba seed 0 d",
+    ]
+
+
+def test_curves_hold_every_run():
+    lines = [{"epoch": e, "stage": "fixed", "validation_top1": e / 10} for e in (1, 2)]
+    axes = figures.curve_figure([("a", lines), ("b", lines[:1])]).axes[0]
+    assert [list(line.get_ydata()) for line in axes.lines] == [[10, 20], [10]]
 
 
 def test_paths_are_drawn_from_slot_to_slot():

@@ -1,6 +1,8 @@
 """Training runs: what they leave behind, that they repeat, and that they continue."""
 
 import json
+import math
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +14,9 @@ import reorder
 from reorder import order as orders
 from reorder import train as training
 from reorder.config import Data, Experiment, Model, Order, Train
-from reorder.display import Display
+from reorder.display import Display, Progress
+from reorder.report import write_report
+from reorder.reward import SCORES
 from reorder.run_dir import RunDir
 
 QUIET = Display(quiet=True)
@@ -162,6 +166,108 @@ def test_the_model_reads_each_batch_in_the_learners_order(monkeypatch, tmp_path)
     assert read[3] == [0, 2, 1, 3]  # temperature 0: the initial column scan
     assert len(set(map(tuple, read[3:9]))) > 1
     assert read[9:] == [read[9]] * 11  # frozen
+
+
+def test_models_are_evaluated_in_the_order_that_was_learned(finished):
+    run = training.setup(experiment())
+    run.model.load_state_dict(
+        {k.removeprefix("model."): v for k, v in weights(finished).items() if k.startswith("model.")}
+    )
+    run.model.eval()
+    order = orders.load(finished.path / "order.json").order
+    assert order.tolist() != list(range(4))  # else this test would say nothing
+    with torch.no_grad():
+        images, labels = run.loader.validation
+        right, wrong = ((run.model(images, o).argmax(1) == labels).numpy() for o in (order, order.flip(0)))
+    assert np.array_equal(np.load(finished.path / "correct.npy"), right)
+    assert not np.array_equal(right, wrong)
+    # The last epoch is evaluated in the same order, the first, which ends in the policy stage, in its mode.
+    assert finished.metrics()[-1]["validation_top1"] == pytest.approx(right.mean())
+
+
+def test_a_run_that_ends_in_warm_up_is_evaluated_as_it_was_trained(tmp_path):
+    summary = training.train(
+        experiment(warmup_fraction=1.0, policy_fraction=0.0), RunDir(tmp_path / "run"), QUIET
+    )
+    assert summary["order"] == [0, 1, 2, 3]
+
+
+def test_the_optimizer_and_the_learner_are_set_up_as_configured():
+    changed = experiment(
+        estimator="paper", temperature=0.7, warmup_order="init", learning_rate=0.03, warmup_fraction=0.25
+    )
+    run = training.setup(changed)
+    model_group, policy_group = run.optimizer.param_groups
+    for group in (model_group, policy_group):
+        assert (group["betas"], group["weight_decay"]) == ((0.9, 0.999), 0.03)
+    assert policy_group["lr"] == 0.03
+    assert policy_group["params"] == [run.learner.policy.logits]
+    assert run.learner.estimator.score is SCORES["paper"]
+    assert run.learner.peak_temperature == 0.7
+    assert (run.learner.start_step, run.learner.stop_step) == (5, 11)
+    assert run.learner.first.tolist() == [0, 2, 1, 3]
+
+
+def test_learning_rate_and_clipping_are_applied_at_every_step(monkeypatch):
+    run = training.setup(experiment())
+    rates, norms = [], []
+
+    def spy(parameters, largest):
+        rates.append(run.optimizer.param_groups[0]["lr"])
+        norm = torch.nn.utils.clip_grad_norm_(parameters, largest)
+        norms.append((norm, largest))
+        return norm
+
+    monkeypatch.setattr(training, "clip_grad_norm_", spy)
+    line = training.train_epoch(run, Progress())
+    # 5 steps an epoch, 2.5 of warm-up rounded to 2; then a cosine over 18 steps.
+    expected = [1e-3, 2e-3, *(1e-3 * (1 + math.cos(math.pi * k / 18)) for k in range(3))]
+    assert rates == pytest.approx(expected)
+    assert line["learning_rate"] == rates[-1]
+    assert [largest for _, largest in norms] == [5.0] * 5
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("summary.json", b"{", r"summary.json is damaged"),
+        ("summary.json", b"[1]", r"summary.json is damaged"),
+        ("metrics.jsonl", b"{\n", r"metrics.jsonl is damaged"),
+        ("policy.npz", b"junk", r"policy.npz is damaged"),
+        ("policy.npz", None, r"policy.npz is missing"),
+    ],
+)
+def test_damaged_files_are_named(finished, tmp_path, name, content, said):
+    copy = RunDir(shutil.copytree(finished.path, tmp_path / "copy"))
+    if content is None:
+        (copy.path / name).unlink()
+    else:
+        (copy.path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=said):
+        write_report([copy], tmp_path / "report")
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "state.pt"])
+def test_a_damaged_checkpoint_is_named(finished, tmp_path, name):
+    copy = RunDir(shutil.copytree(finished.path, tmp_path / "copy"))
+    (copy.path / "summary.json").unlink()
+    (damaged,) = copy.path.glob(f"checkpoints/*/{name}")
+    damaged.write_bytes(b"junk")
+    with pytest.raises(ValueError, match=f"{name} is damaged"):
+        training.train(experiment(), copy, QUIET)
+
+
+def test_options_that_belong_elsewhere_or_do_not_fit_are_named():
+    for options, said in [
+        ({"classes": 5}, "model.options.classes is no option of a backbone"),
+        ({"dropout": "high"}, "option 'dropout' of model transformer_xl must be float, got 'high'"),
+        ({"drop_path": 2}, r"must be in \[0, 1\), got 2"),
+        ({"checkpointing": "maybe"}, "must be bool, got 'maybe'"),
+        ({"segment": 2.5}, "must be int or none, got 2.5"),
+    ]:
+        bad = replace(experiment(), model=replace(experiment().model, options=options))
+        with pytest.raises(ValueError, match=said):
+            training.setup(bad)
 
 
 def test_the_comparison_trains_row_major_the_initial_scan_and_the_policy(tmp_path):

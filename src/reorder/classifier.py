@@ -1,7 +1,8 @@
 """A classifier of images whose patches are read in an order: tokens, backbone, head on the class token."""
 
 import inspect
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 from torch import Tensor, nn
 
@@ -32,6 +33,23 @@ class Classifier(nn.Module):
         return self.head(self.norm(tokens[:, 0]))
 
 
+def check_options(name: str, options: dict[str, Any]) -> None:
+    """Refuse options that the named backbone does not have, or values that do not fit their annotation."""
+    parameters = inspect.signature(BACKBONES[name]).parameters
+    accepted = {key: parameters[key].annotation for key in list(parameters)[2:]}  # after size and grid
+    for key, value in options.items():
+        if key not in accepted:
+            choices = ", ".join(["positions", *accepted])
+            raise ValueError(f"unknown option {key!r} of model {name}; choose from {choices}")
+        kinds = get_args(accepted[key]) or (accepted[key],)
+        number = float in kinds and type(value) is int
+        if type(value) not in kinds and not number:
+            expected = " or ".join("none" if kind is NoneType else kind.__name__ for kind in kinds)
+            raise ValueError(f"option {key!r} of model {name} must be {expected}, got {value!r}")
+        if key in ("dropout", "drop_path") and not 0 <= value < 1:
+            raise ValueError(f"option {key!r} of model {name} must be in [0, 1), got {value!r}")
+
+
 def create_model(
     name: str,
     size: str | Size = "base",
@@ -51,11 +69,7 @@ def create_model(
         size = SIZES[size]
     if classes < 1 or channels < 1:
         raise ValueError(f"channels and classes must be at least 1, got {channels} and {classes}")
-    accepted = list(inspect.signature(BACKBONES[name]).parameters)[2:]  # after size and grid
-    for option in options:
-        if option not in accepted:
-            choices = ", ".join(["positions", *accepted])
-            raise ValueError(f"unknown option {option!r} of model {name}; choose from {choices}")
+    check_options(name, options)
     grid = grid_of(image_size, patch_size)
     tokens = Tokens(grid, patch_size, channels, size.width, positions)
     return Classifier(tokens, BACKBONES[name](size, grid, **options), grid, size.width, classes)

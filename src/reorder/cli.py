@@ -184,18 +184,26 @@ def bench(
 UsageError = typer.BadParameter.__base__  # click's, or typer's own copy of it, depending on the version
 
 
+INTERRUPTED = 130  # what typer returns after Ctrl-C
+
+
 def main() -> None:
     """Run the command line; bad input is one line on standard error and exit status 2."""
     try:
-        sys.exit(app(standalone_mode=False))
+        status = app(standalone_mode=False)
+        if status != INTERRUPTED:
+            sys.exit(status)
+        raise KeyboardInterrupt
     except ValueError as error:
         _fail(str(error), 2)
+    except OSError as error:
+        _fail(f"cannot use {error.filename}: {error.strerror}", 2)
     except UsageError as error:  # type: ignore[misc]
         message = error.format_message().rstrip(".")
         path = error.ctx.command_path.split()[1:] if error.ctx else []
         _fail(f"{message[0].lower()}{message[1:]}; see: {' '.join(['reorder', *path])} --help", 2)
     except (KeyboardInterrupt, typer.Abort):
-        _fail("interrupted; the same command continues after the last finished epoch", 130)
+        _fail("interrupted; training continues after its last finished epoch when started again", INTERRUPTED)
 
 
 def _fail(message: str, status: int) -> None:

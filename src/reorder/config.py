@@ -1,14 +1,14 @@
 """Typed configuration of one experiment, validated when built: unknown or ill-typed keys are errors."""
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
-
-from reorder.scans import SCANS
 
 
 def _choose(key: str, value: str, choices: tuple[str, ...]) -> None:
@@ -17,8 +17,8 @@ def _choose(key: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def _at_least(key: str, value: float, least: float) -> None:
-    if not value >= least:
-        raise ValueError(f"{key} must be at least {least}, got {value}")
+    if not (value >= least and math.isfinite(value)):
+        raise ValueError(f"{key} must be a finite number of at least {least}, got {value}")
 
 
 @dataclass
@@ -73,6 +73,8 @@ class Train:
         _at_least("train.epochs", self.epochs, 1)
         _at_least("train.batch_size", self.batch_size, 1)
         _at_least("train.seed", self.seed, 0)
+        if self.seed >= 2**63:
+            raise ValueError(f"train.seed must be below 2**63, got {self.seed}")
         for key in ("learning_rate", "weight_decay", "warmup_epochs"):
             _at_least(f"train.{key}", getattr(self, key), 0)
         if not self.clip > 0:
@@ -93,11 +95,8 @@ class Order:
     warmup_order: str = "row"
 
     def __post_init__(self) -> None:
-        if self.scan not in SCANS and not self.scan.endswith(".json"):
-            raise ValueError(
-                f"order.scan: unknown scan {self.scan!r}; choose from {', '.join(SCANS)}, "
-                "or the path of an order file (*.json)"
-            )
+        if self.scan.endswith(".json"):
+            self.scan = str(Path(self.scan).resolve())  # the run may be continued from another directory
         _choose("order.policy", self.policy, ("none", "global"))
         _choose("order.estimator", self.estimator, ("paper", "exact"))
         _choose("order.warmup_order", self.warmup_order, ("row", "init"))
@@ -118,24 +117,46 @@ class Experiment:
     order: Order = field(default_factory=Order)
 
 
+def difference(experiment: Experiment, other: Experiment) -> str:
+    """The first key in which two experiments differ, with both values, or nothing."""
+    for section in dataclasses.fields(Experiment):
+        ours, theirs = getattr(experiment, section.name), getattr(other, section.name)
+        for key in dataclasses.fields(ours):
+            pair = getattr(ours, key.name), getattr(theirs, key.name)
+            if pair[0] != pair[1]:
+                return f"{section.name}.{key.name} is {pair[0]}, not {pair[1]}"
+    return ""
+
+
 def build(base: Experiment, file: Path | None = None, overrides: list[str] | None = None) -> Experiment:
     """An experiment from another one, changed by a YAML file and then by `key=value` overrides."""
     config = OmegaConf.structured(base)
     if file is not None:
-        try:
-            config = _merge(config, OmegaConf.load(file), str(file))
-        except OSError as error:
-            raise ValueError(f"cannot read {file}: {error.strerror}") from None
-        except Exception as error:
-            if isinstance(error, ValueError):
-                raise
-            raise ValueError(f"{file} is not a YAML configuration: {_first_line(error)}") from None
+        config = _merge(config, _load_yaml(file), str(file))
     for override in overrides or []:
-        key, equals, _ = override.partition("=")
+        key, equals, value = override.partition("=")
         if not equals or not key:
             raise ValueError(f"not a preset, a YAML file or a key=value override: {override!r}")
-        config = _merge(config, OmegaConf.from_dotlist([override]), override)
+        try:
+            change = OmegaConf.from_dotlist([override])
+        except yaml.YAMLError:
+            raise ValueError(f"{key}: cannot read the value {value!r}") from None
+        if value == "???":
+            raise ValueError(f"{key}: no value given")
+        config = _merge(config, change, override)
     return _to_experiment(config)
+
+
+def _load_yaml(file: Path) -> Any:
+    try:
+        return OmegaConf.load(file)
+    except OSError as error:
+        raise ValueError(f"cannot read {file}: {error.strerror}") from None
+    except yaml.MarkedYAMLError as error:
+        where = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ValueError(f"{file} is not a YAML configuration: {error.problem}{where}") from None
+    except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException):
+        raise ValueError(f"{file} is not a YAML configuration") from None
 
 
 def to_yaml(experiment: Experiment) -> str:
@@ -162,9 +183,9 @@ def _to_experiment(config: Any) -> Experiment:
 
 
 def _unknown_key(key: str) -> str:
-    group, _, name = str(key).partition(".")
+    group = str(key).split(".")[0]
     sections = {f.name: f.default_factory for f in dataclasses.fields(Experiment)}
-    if name and group in sections:
+    if group in sections and str(key) != group:
         choices = [f"{group}.{f.name}" for f in dataclasses.fields(sections[group])]  # type: ignore[arg-type]
     else:
         choices = [f"{section}.*" for section in sections]

@@ -1,83 +1,89 @@
 """What the terminal shows during long work: a live bar, plain lines when not a terminal, or nothing."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
 TRAINING_COLUMNS = (
-    TextColumn("[bold]{task.description}"),
-    BarColumn(bar_width=20),
-    MofNCompleteColumn(),
+    TextColumn("{task.description}"),
+    BarColumn(bar_width=6),
     TextColumn("{task.fields[detail]}"),
-    TimeRemainingColumn(),
+    TimeRemainingColumn(compact=True),
 )
 
 
 class Progress:
     """Progress of one training run; this one shows nothing."""
 
-    def step(self, stage: str, temperature: float, loss: float, top1: float) -> None:
-        pass
+    def step(self, stage: str, temperature: float, loss: float, top1: float, speed: float) -> None:
+        """Loss, accuracy and speed (images per second) are of the epoch so far."""
 
     def epoch(self, metrics: dict[str, Any]) -> None:
-        pass
+        """An epoch is over; its line of metrics."""
 
 
 class LineProgress(Progress):
     """One line per epoch, for logs and pipes."""
 
-    def __init__(self, console: Console, title: str):
-        self.console, self.title = console, title
+    def __init__(self, console: Console, title: str, epochs: int, done_epochs: int):
+        self.console, self.title, self.epochs = console, title, epochs
+        self.began, self.done_epochs = time.monotonic(), done_epochs
 
     def epoch(self, metrics: dict[str, Any]) -> None:
+        per_epoch = (time.monotonic() - self.began) / (metrics["epoch"] - self.done_epochs)
+        left = timedelta(seconds=round(per_epoch * (self.epochs - metrics["epoch"])))
         self.console.print(
-            f"{self.title}  epoch {metrics['epoch']}  {metrics['stage']}  "
+            f"{self.title}  epoch {metrics['epoch']}/{self.epochs}  {metrics['stage']}  "
             f"temperature {metrics['temperature']:.3f}  loss {metrics['loss']:.3f}  "
-            f"validation top-1 {metrics['validation_top1']:.1%}  "
-            f"{metrics['images_per_second']:.0f} images/s",
+            f"top-1 {metrics['top1']:.1%}  validation top-1 {metrics['validation_top1']:.1%}  "
+            f"{metrics['images_per_second']:.0f} images/s  {left} left",
             soft_wrap=True,
             highlight=False,
         )
 
 
 class BarProgress(Progress):
-    """A live bar with epoch, stage, temperature, loss, accuracy, speed and the time left."""
+    """A live line with epoch, stage, temperature, loss, accuracy, speed and the time left."""
 
-    def __init__(self, bars: Bars, title: str, total_steps: int, done_steps: int):
-        self.bars = bars
-        self.task = bars.add_task(title, total=total_steps, completed=done_steps, detail="")
-        self.last = ""
+    def __init__(self, bars: Bars, title: str, epochs: int, steps_per_epoch: int, done_epochs: int):
+        self.bars, self.epochs, self.now = bars, epochs, done_epochs + 1
+        self.task = bars.add_task(
+            title, total=epochs * steps_per_epoch, completed=done_epochs * steps_per_epoch, detail=""
+        )
+        self.validation = ""
 
-    def step(self, stage: str, temperature: float, loss: float, top1: float) -> None:
-        detail = f"{stage}  T {temperature:.2f}  loss {loss:.3f}  train {top1:.1%}{self.last}"
-        self.bars.update(self.task, advance=1, detail=detail)
+    def step(self, stage: str, temperature: float, loss: float, top1: float, speed: float) -> None:
+        detail = f"{self.now}/{self.epochs} {stage} T{temperature:.2f} loss {loss:.2f} {top1:.0%}"
+        self.bars.update(self.task, advance=1, detail=f"{detail}{self.validation} {speed:.0f}/s")
 
     def epoch(self, metrics: dict[str, Any]) -> None:
-        self.last = (
-            f"  val {metrics['validation_top1']:.1%}  epoch {metrics['epoch']}"
-            f"  {metrics['images_per_second']:.0f} img/s"
-        )
+        self.now = min(self.epochs, metrics["epoch"] + 1)
+        self.validation = f" val {metrics['validation_top1']:.0%}"
 
 
 class Display:
-    def __init__(self, quiet: bool = False):
-        self.console = Console(quiet=quiet)
+    def __init__(self, quiet: bool = False, console: Console | None = None):
+        self.console = console or Console(quiet=quiet)
         self.quiet = quiet
 
     def say(self, text: str) -> None:
         self.console.print(text, soft_wrap=True, highlight=False)
 
     @contextmanager
-    def training(self, title: str, total_steps: int, done_steps: int) -> Iterator[Progress]:
+    def training(
+        self, title: str, epochs: int, steps_per_epoch: int, done_epochs: int = 0
+    ) -> Iterator[Progress]:
         """Show a training run while the block runs."""
         if self.quiet:
             yield Progress()
         elif not self.console.is_terminal:
-            yield LineProgress(self.console, title)
+            yield LineProgress(self.console, title, epochs, done_epochs)
         else:
             with Bars(*TRAINING_COLUMNS, console=self.console) as bars:
-                yield BarProgress(bars, title, total_steps, done_steps)
+                yield BarProgress(bars, title, epochs, steps_per_epoch, done_epochs)

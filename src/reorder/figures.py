@@ -40,9 +40,14 @@ def draw_slots(axes: Axes, order: np.ndarray, grid: tuple[int, int], title: str)
     axes.set_title(title, fontsize=11)
 
 
+def _height(drawn: float) -> float:
+    """Inches for what is drawn and its titles, within reason for very tall and very flat grids."""
+    return min(24.0, max(2.0, drawn + 0.8))
+
+
 def scan_figure(rows: int, columns: int) -> Figure:
     """The six scans of a grid (the paper's first figure)."""
-    figure = Figure(figsize=(9, 9 * rows / columns * 2 / 3 + 0.8), layout="constrained")
+    figure = Figure(figsize=(9, _height(9 * rows / columns * 2 / 3)), layout="constrained")
     for axes, (name, scan) in zip(figure.subplots(2, 3).flat, SCANS.items(), strict=True):
         draw_path(axes, scan(rows, columns).numpy(), (rows, columns), name)
     return figure
@@ -50,7 +55,7 @@ def scan_figure(rows: int, columns: int) -> Figure:
 
 def order_figure(initial: np.ndarray, found: np.ndarray, grid: tuple[int, int]) -> Figure:
     """Where a policy started and where it ended: paths, and maps of slots."""
-    figure = Figure(figsize=(8, 8 * grid[0] / grid[1] + 0.8), layout="constrained")
+    figure = Figure(figsize=(8, _height(8 * grid[0] / grid[1])), layout="constrained")
     (path0, path1), (map0, map1) = figure.subplots(2, 2)
     draw_path(path0, initial, grid, "initial order")
     draw_path(path1, found, grid, "learned order")
@@ -75,11 +80,11 @@ def policy_figure(logits: np.ndarray, initial: np.ndarray) -> Figure:
     return figure
 
 
-def curve_figure(metrics: dict[str, list[dict[str, Any]]]) -> Figure:
-    """Validation top-1 by epoch of several runs, and the stages and temperature of the one that learns."""
+def curve_figure(runs: list[tuple[str, list[dict[str, Any]]]]) -> Figure:
+    """Validation top-1 by epoch of named runs, and the stages of those that learn."""
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
-    for style, (name, lines) in zip(("-", "--", ":", "-.") * len(metrics), metrics.items(), strict=False):
+    for style, (name, lines) in zip(("-", "--", ":", "-.") * len(runs), runs, strict=False):
         epochs = [line["epoch"] for line in lines]
         axes.plot(epochs, [100 * line["validation_top1"] for line in lines], style, label=name)
         for line in lines:

@@ -16,7 +16,12 @@ from reorder.scans import scan
 def as_order(init: str | Tensor, grid: tuple[int, int]) -> Tensor:
     """The order (N,) that is meant by the name of a scan, or the order itself, checked against the grid."""
     rows, columns = grid
-    return scan(init, rows, columns) if isinstance(init, str) else validate(init, rows * columns)
+    if isinstance(init, str):
+        return scan(init, rows, columns)
+    order = torch.as_tensor(init)
+    if order.dim() != 1:
+        raise ValueError(f"one order ({rows * columns},) is needed, got shape {tuple(order.shape)}")
+    return validate(order, rows * columns)
 
 
 class FixedOrder(nn.Module):
@@ -59,7 +64,8 @@ class OrderLearner(nn.Module):
         learner.order()  # what to use at test time
 
     The order of a step is a function of (seed, step, logits), so that all processes of a parallel run agree
-    on it and a resumed run continues with it; `state_dict` holds the logits and the baseline.
+    on it and a resumed run continues with it; `state_dict` holds the logits and the baseline. It is small
+    and can stay on the CPU whatever the model is on.
     """
 
     first: Tensor
@@ -129,7 +135,7 @@ class OrderLearner(nn.Module):
         orders, heat = self._drawn
         if heat == 0:
             return losses.new_zeros(())
-        rewards = -losses.detach().mean().reshape(1)
+        rewards = -losses.detach().mean().reshape(1).to(self.policy.logits)
         return self.estimator.loss(self.policy, orders, rewards, heat)
 
     def order(self, step: int | None = None) -> Tensor:

@@ -21,6 +21,7 @@ def read_in_order(tokens: Tensor, order: Tensor | None) -> Tensor:
     """Tokens (B, N, D) in raster order, read in an order (N,), one per image (B, N), or None for raster."""
     if order is None:
         return tokens
+    order = order.to(tokens.device)
     if order.shape[-1] != tokens.shape[1] or order.dim() > 2:
         raise ValueError(f"an order of shape {tuple(order.shape)} cannot read {tokens.shape[1]} patches")
     if order.dim() == 1:
@@ -51,14 +52,18 @@ def validate(order: Tensor, patches: int) -> Tensor:
         outside = row[(row < 0) | (row >= patches)]
         if len(outside):
             raise ValueError(f"not an order: patch {int(outside[0])} is outside 0..{patches - 1}")
-        count = torch.bincount(row, minlength=patches)
-        repeated, missing = int((count > 1).nonzero()[0]), int((count == 0).nonzero()[0])
+        first_slot = torch.full((patches,), patches, device=row.device)
+        first_slot.scatter_reduce_(0, row, torch.arange(patches, device=row.device), "amin")
+        again = (first_slot[row] != torch.arange(patches, device=row.device)).nonzero()[0]
+        repeated, missing = int(row[again]), int((first_slot == patches).nonzero()[0])
         raise ValueError(f"not an order: patch {repeated} is repeated and patch {missing} is missing")
     return order
 
 
 def kendall_tau(order: Tensor, other: Tensor) -> float:
     """Kendall's tau between two orders (N,): 1 if equal, -1 if one is the other reversed."""
+    if len(order) < 2:
+        return 1.0
     from scipy.stats import kendalltau  # here, for it takes as long to import as all the rest
 
     return float(kendalltau(invert(order).cpu().numpy(), invert(other).cpu().numpy()).statistic)
@@ -95,7 +100,7 @@ def load(path: str | Path, grid: tuple[int, int] | None = None) -> OrderFile:
         content = json.loads(path.read_text())
     except OSError as error:
         raise ValueError(f"cannot read order file {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not an order file: {error}") from None
     if not isinstance(content, dict) or content.get("format") != FILE_FORMAT:
         raise ValueError(f'{path} is not an order file: it lacks "format": "{FILE_FORMAT}"')
@@ -120,6 +125,6 @@ def _positive_integers(path: Path, content: dict, key: str, length: int, least: 
         found = f"{len(values)}" if isinstance(values, list) else repr(values)
         raise ValueError(f'{path}: "{key}" must be a list of {length} integers, found {found}')
     for value in values:
-        if type(value) is not int or value < least:
+        if type(value) is not int or not least <= value < 2**31:
             raise ValueError(f'{path}: "{key}" must hold integers from {least} up, found {value!r}')
     return values

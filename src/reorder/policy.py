@@ -20,7 +20,9 @@ class PlackettLuce(nn.Module):
     @classmethod
     def from_order(cls, order: Tensor) -> "PlackettLuce":
         """The policy whose mode is `order` (N,): a ramp from 0 to -1, scattered to the patches."""
-        validate(order, order.shape[-1])
+        if order.dim() != 1 or len(order) == 0:
+            raise ValueError(f"one order (N,) is needed, got shape {tuple(order.shape)}")
+        validate(order, len(order))
         logits = torch.empty(order.shape, device=order.device)
         logits[order] = torch.linspace(0, -1, len(order), device=order.device)
         return cls(logits)
@@ -36,7 +38,7 @@ class PlackettLuce(nn.Module):
 
         The noise is drawn where the generator lives, so that one seed gives one order on every device.
         """
-        if temperature < 0:
+        if not temperature >= 0:
             raise ValueError(f"temperature must not be negative, got {temperature}")
         if temperature == 0:
             return self.mode().expand(count, -1)
@@ -59,19 +61,18 @@ class PlackettLuce(nn.Module):
         with less variance than the average of -log_prob.
         """
         chosen, remaining = self._read(orders, temperature)
-        # A softmax over z has entropy log sum(exp z) - E[z]. The gap below the largest logit is averaged
-        # instead of z itself, so that every summand is positive and can be added up as a logarithm.
-        largest = chosen.max(-1, keepdim=True).values
-        gap = largest - chosen
-        mean_gap = (_log_sum_of_rest(chosen + gap.log()) - remaining).exp()
-        return (remaining - largest + mean_gap).sum(-1).to(self.logits.dtype)
+        # A softmax over z has entropy log sum(exp z) - E[z]. The gap below a bound is averaged instead of z
+        # itself, so that every summand is positive and can be added up as a logarithm.
+        bound = chosen.detach().max(-1, keepdim=True).values + 1
+        mean_gap = (_log_sum_of_rest(chosen + (bound - chosen).log()) - remaining).exp()
+        return (remaining - bound + mean_gap).sum(-1).to(self.logits.dtype)
 
     def _read(self, orders: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
         """Scaled logits in slot order and the log-sum-exp of those not yet read, both (K, N).
 
         In float64: over 135,424 patches single precision would add up to errors of whole units.
         """
-        if temperature <= 0:
+        if not temperature > 0:
             raise ValueError(f"orders have a probability at temperatures above 0, got {temperature}")
         chosen = (self.logits.double() / temperature)[orders]
         return chosen, _log_sum_of_rest(chosen)

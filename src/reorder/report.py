@@ -3,6 +3,7 @@
 import base64
 import html
 import io
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ def name_of(summary: dict[str, Any]) -> str:
 
 def rows_of(runs: list[RunDir]) -> list[Row]:
     """A row per run directory; all of them must be finished."""
-    rows = []
+    summaries = []
     for run in runs:
         run.experiment()  # refuses what is not a run directory
         summary = run.summary()
@@ -39,8 +40,17 @@ def rows_of(runs: list[RunDir]) -> list[Row]:
             raise ValueError(
                 f"{run.path} is not finished; continue it with: reorder train --resume {run.path}"
             )
-        rows.append(Row(name_of(summary), summary))
-    return rows
+        summaries.append(summary)
+    names = [name_of(summary) for summary in summaries]
+    # Runs that read alike are told apart by model, then by seed, then by directory.
+    for tell in ("{model}", "seed {seed}", "{path}"):
+        if len(set(names)) == len(names):
+            break
+        names = [
+            f"{name} {tell.format(path=run.path, **summary)}" if names.count(name) > 1 else name
+            for name, summary, run in zip(names, summaries, runs, strict=True)
+        ]
+    return [Row(name, summary) for name, summary in zip(names, summaries, strict=True)]
 
 
 def cells_of(row: Row) -> tuple[str, ...]:
@@ -68,39 +78,57 @@ def markdown_table(rows: list[Row]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def draw_figures(runs: list[RunDir], rows: list[Row]) -> dict[str, Figure]:
-    """Figures by file name: curves of all runs, and the orders and logits of those that learn."""
-    drawn = {
-        "curves": figures.curve_figure({row.name: run.metrics() for row, run in zip(rows, runs, strict=True)})
+def run_figures(run: RunDir, row: Row) -> dict[str, Figure]:
+    """Figures of one run that learns: where its policy started and ended, and its logits by epoch."""
+    if row.summary["policy"] == "none":
+        return {}
+    logits, initial = run.policy()
+    grid = (row.summary["grid"][0], row.summary["grid"][1])
+    return {
+        f"{row.name} order": figures.order_figure(initial, np.array(row.summary["order"]), grid),
+        f"{row.name} logits": figures.policy_figure(logits, initial),
     }
-    for run, row in zip(runs, rows, strict=True):
-        if row.summary["policy"] == "none":
-            continue
-        logits, initial = run.policy()
-        grid = (row.summary["grid"][0], row.summary["grid"][1])
-        prefix = f"{row.name} {run.path.name}".replace(" ", "-")
-        drawn[f"{prefix}-order"] = figures.order_figure(initial, np.array(row.summary["order"]), grid)
-        drawn[f"{prefix}-logits"] = figures.policy_figure(logits, initial)
-    return drawn
+
+
+def write_figures(drawn: dict[str, Figure], directory: Path) -> None:
+    for name, figure in drawn.items():
+        plain = re.sub(r"[^A-Za-z0-9.]+", "-", name)
+        figures.save_figure(figure, directory / f"{plain}.png")
 
 
 def write_report(runs: list[RunDir], directory: Path) -> Path:
-    """Write table.md, the figures, and a self-contained index.html; the path of the page."""
+    """Write table.md, the figures, and a self-contained index.html; the path of the page.
+
+    Each run's own figures go to its directory as well.
+    """
     rows = rows_of(runs)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "table.md").write_text(markdown_table(rows))
-    pictures = []
-    for name, figure in draw_figures(runs, rows).items():
-        figures.save_figure(figure, directory / "figures" / f"{name}.png")
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=110)
-        encoded = base64.b64encode(buffer.getvalue()).decode()
-        label = html.escape(name.replace("-", " "))
-        picture = f'<img alt="{label}" src="data:image/png;base64,{encoded}">'
-        pictures.append(f"<figure>{picture}<figcaption>{label}</figcaption></figure>")
+    drawn = {
+        "curves": figures.curve_figure(
+            [(row.name, run.metrics()) for row, run in zip(rows, runs, strict=True)]
+        )
+    }
+    for run, row in zip(runs, rows, strict=True):
+        own = run_figures(run, row)
+        write_figures(
+            {"curves": figures.curve_figure([(row.name, run.metrics())]), **own}, run.path / "figures"
+        )
+        drawn |= own
+    write_figures(drawn, directory / "figures")
     page = directory / "index.html"
-    page.write_text(PAGE.format(table=html_table(rows), figures="\n".join(pictures)))
+    page.write_text(PAGE.format(table=html_table(rows), figures="\n".join(map(embed, drawn, drawn.values()))))
     return page
+
+
+def embed(name: str, figure: Figure) -> str:
+    """A figure inside a page."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
+    encoded = base64.b64encode(buffer.getvalue()).decode()
+    label = html.escape(name)
+    picture = f'<img alt="{label}" src="data:image/png;base64,{encoded}">'
+    return f"<figure>{picture}<figcaption>{label}</figcaption></figure>"
 
 
 def html_table(rows: list[Row]) -> str:

@@ -13,15 +13,27 @@ figures/        drawings of the above
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from reorder.config import Experiment, build, to_yaml
+from reorder.config import Experiment, build, difference, to_yaml
+
+T = TypeVar("T")
+
+
+def _read(path: Path, load: Callable[[], T]) -> T:
+    """What `load` makes of a file of ours; a missing or damaged one is named."""
+    try:
+        return load()
+    except Exception as error:
+        reason = "missing" if isinstance(error, FileNotFoundError) else "damaged"
+        raise ValueError(f"{path} is {reason}; remove the run directory to start anew") from error
 
 
 class RunDir:
@@ -31,11 +43,12 @@ class RunDir:
     def check(self, experiment: Experiment) -> None:
         """Refuse a directory that holds anything but a run of this experiment; write nothing."""
         if (self.path / "config.yaml").exists():
-            if self.experiment() != experiment:
+            if differs := difference(self.experiment(), experiment):
                 raise ValueError(
-                    f"{self.path} holds a run of another configuration; choose another --out, or remove it"
+                    f"{self.path} holds a run of another configuration ({differs}); "
+                    "choose another --out, or remove it"
                 )
-        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        elif self.path.exists() and (not self.path.is_dir() or self._holds_anything()):
             raise ValueError(f"{self.path} exists and is not a run directory; choose another --out")
 
     def create(self, experiment: Experiment) -> None:
@@ -43,6 +56,10 @@ class RunDir:
         self.check(experiment)
         self.path.mkdir(parents=True, exist_ok=True)
         self._write("config.yaml", to_yaml(experiment))
+
+    def _holds_anything(self) -> bool:
+        """Whether there is more than what an interrupted start leaves behind."""
+        return any(entry.suffix != ".tmp" for entry in self.path.iterdir())
 
     def experiment(self) -> Experiment:
         """The experiment this directory is of."""
@@ -53,22 +70,27 @@ class RunDir:
     def summary(self) -> dict[str, Any] | None:
         """The results, or None if the run is not finished."""
         path = self.path / "summary.json"
-        return json.loads(path.read_text()) if path.exists() else None
+        return _read(path, lambda: dict(json.loads(path.read_text()))) if path.exists() else None
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         self._write("summary.json", json.dumps(summary, indent=1) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
         path = self.path / "metrics.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return _read(path, lambda: [dict(json.loads(line)) for line in path.read_text().splitlines()])
 
     def write_metrics(self, lines: list[dict[str, Any]]) -> None:
         self._write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
 
     def policy(self) -> tuple[np.ndarray, np.ndarray]:
         """Logits by epoch (epochs + 1, N) and the initial order (N,)."""
-        with np.load(self.path / "policy.npz") as arrays:
-            return arrays["logits"], arrays["initial"]
+        path = self.path / "policy.npz"
+
+        def load() -> tuple[np.ndarray, np.ndarray]:
+            with np.load(path) as arrays:
+                return arrays["logits"], arrays["initial"]
+
+        return _read(path, load)
 
     def write_policy(self, logits: list[Tensor], initial: Tensor) -> None:
         temporary = self.path / "policy.tmp.npz"
@@ -102,8 +124,9 @@ class RunDir:
         found = sorted((self.path / "checkpoints").glob("epoch-*"))
         if not found:
             return None
-        tensors = load_file(found[-1] / "weights.safetensors")
-        return tensors, torch.load(found[-1] / "state.pt", weights_only=True)
+        weights, state = found[-1] / "weights.safetensors", found[-1] / "state.pt"
+        tensors = _read(weights, lambda: load_file(weights))
+        return tensors, _read(state, lambda: torch.load(state, weights_only=True))
 
     def _write(self, name: str, text: str) -> None:
         temporary = self.path / f"{name}.tmp"

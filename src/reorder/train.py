@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from reorder.display import Display, Progress
 from reorder.evaluate import Evaluation, bootstrap_sem, evaluate
 from reorder.learner import FixedOrder, OrderLearner, as_order
 from reorder.run_dir import RunDir
+from reorder.scans import SCANS
 
 
 @dataclass
@@ -43,6 +45,11 @@ class Run:
 def setup(experiment: Experiment) -> Run:
     """Data, model, learner and optimizer of an experiment; a function of its seed."""
     torch.manual_seed(experiment.train.seed)
+    for key in experiment.model.options:
+        if key in ("name", "size", "image_size", "patch_size", "channels", "classes"):
+            raise ValueError(
+                f"model.options.{key} is no option of a backbone; use model.{key}, or the data's"
+            )
     settings, data = experiment.train, load_dataset(experiment.data.name, experiment.data.root)
     model = create_model(
         experiment.model.name,
@@ -56,8 +63,7 @@ def setup(experiment: Experiment) -> Run:
     loader = Loader(
         data, experiment.model.image_shape, settings.batch_size, experiment.data.augment, settings.seed
     )
-    scan = experiment.order.scan
-    initial = orders.load(scan, model.grid).order if scan.endswith(".json") else as_order(scan, model.grid)
+    initial = initial_order(experiment.order.scan, model.grid)
     learner = _learner(experiment, model.grid, initial, settings.epochs * loader.steps_per_epoch)
     groups: list[dict[str, Any]] = [
         {"params": list(model.parameters())},
@@ -69,6 +75,18 @@ def setup(experiment: Experiment) -> Run:
     run = Run(experiment, loader, model, learner, optimizer, initial)
     run.logits.append(_logits(learner))
     return run
+
+
+def initial_order(name: str, grid: tuple[int, int]) -> Tensor:
+    """The order (N,) that `order.scan` names: a scan, or an order file."""
+    if name.endswith(".json"):
+        return orders.load(name, grid).order
+    if name not in SCANS:
+        choices = ", ".join(SCANS)
+        raise ValueError(
+            f"order.scan: unknown scan {name!r}; choose from {choices}, or an order file (*.json)"
+        )
+    return as_order(name, grid)
 
 
 def _learner(
@@ -106,9 +124,9 @@ def train(experiment: Experiment, directory: RunDir, display: Display) -> dict[s
     restore(run, directory)
     if run.epoch:
         display.say(f"{directory.path} continues after epoch {run.epoch}")
-    title = f"{experiment.model.name} {experiment.order.scan}"
-    title += " fixed" if experiment.order.policy == "none" else " learned"
-    with display.training(title, run.total_steps, run.epoch * run.loader.steps_per_epoch) as progress:
+    scan = Path(experiment.order.scan).stem
+    title = f"{scan} fixed" if experiment.order.policy == "none" else f"learned from {scan}"
+    with display.training(title, experiment.train.epochs, run.loader.steps_per_epoch, run.epoch) as progress:
         while run.epoch < experiment.train.epochs:
             line = train_epoch(run, progress)
             run.metrics.append(line)
@@ -143,7 +161,13 @@ def train_epoch(run: Run, progress: Progress) -> dict[str, Any]:
         right += int((logits.argmax(1) == labels).sum())
         seen += len(labels)
         step += 1
-        progress.step(learner.stage(step - 1), learner.temperature(step - 1), total_loss / seen, right / seen)
+        progress.step(
+            learner.stage(step - 1),
+            learner.temperature(step - 1),
+            total_loss / seen,
+            right / seen,
+            seen / (time.perf_counter() - began),
+        )
     elapsed = time.perf_counter() - began
     run.seconds += elapsed
     validation = evaluate(model, run.loader.validate(), learner.order(step - 1))
@@ -198,10 +222,11 @@ def restore(run: Run, directory: RunDir) -> None:
 
 def finish(run: Run, directory: RunDir) -> dict[str, Any]:
     """Evaluate with the order found and write the results."""
-    order = run.learner.order()
+    order = run.learner.order(run.total_steps - 1)
     result = evaluate(run.model, run.loader.validate(), order)
     summary = summarise(run, result, order)
     directory.write_correct(result.correct)
+    directory.write_metrics(run.metrics)
     directory.write_policy(run.logits, run.initial)
     orders.save(
         directory.path / "order.json",

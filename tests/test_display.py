@@ -1,0 +1,52 @@
+"""What the terminal shows."""
+
+import io
+
+from rich.console import Console
+
+from reorder.display import Display
+
+LINE = {
+    "epoch": 3,
+    "stage": "policy",
+    "temperature": 0.123,
+    "loss": 1.5,
+    "top1": 0.5,
+    "validation_top1": 0.25,
+    "images_per_second": 1184.2,
+}
+
+
+def show(terminal):
+    """What is on a screen of 80 columns after two epochs of a run of 40, of 22 steps each."""
+    screen = io.StringIO()
+    display = Display(console=Console(file=screen, force_terminal=terminal, width=80, height=24))
+    with display.training("learned from hilbert", 40, 22, done_epochs=2) as progress:
+        progress.step("policy", 0.123, 1.5, 0.5, 1184.2)
+        progress.epoch(LINE)
+        progress.step("policy", 0.123, 1.4, 0.55, 1184.2)
+    return screen.getvalue()
+
+
+def test_a_terminal_of_80_columns_shows_everything():
+    last = show(terminal=True).splitlines()[-1]
+    for part in ("learned", "4/40", "policy", "T0.12", "loss 1.40", "55%", "val 25%", "1184/s", "-:--"):
+        assert part in last
+    assert "…" not in last
+
+
+def test_a_pipe_gets_a_line_an_epoch():
+    (line,) = show(terminal=False).splitlines()
+    for part in ("epoch 3/40", "policy", "temperature 0.123", "loss 1.500", "top-1 50.0%"):
+        assert part in line
+    for part in ("validation top-1 25.0%", "1184 images/s", "left"):
+        assert part in line
+
+
+def test_quiet_says_nothing(capsys):
+    display = Display(quiet=True)
+    display.say("hello")
+    with display.training("title", 1, 1) as progress:
+        progress.step("policy", 0.1, 1.0, 0.5, 10.0)
+        progress.epoch(LINE)
+    assert capsys.readouterr().out == ""
