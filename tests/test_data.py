@@ -56,7 +56,7 @@ def test_flips_mirror_half_of_the_images_whatever_the_batch_size():
 
 
 def test_validation_is_every_image_once_in_sequence():
-    labels = torch.cat([labels for _, labels in loader(batch_size=100).validate()])
+    labels = torch.cat([labels for _, _, labels in loader(batch_size=100).validate()])
     assert torch.equal(labels, load_dataset("digits").validation.labels)
 
 

@@ -22,7 +22,7 @@ def show(terminal):
     """What is on a screen of 80 columns after two epochs of a run of 40, of 22 steps each."""
     screen = io.StringIO()
     display = Display(console=Console(file=screen, force_terminal=terminal, width=80, height=24))
-    with display.training("learned from hilbert", 40, 22, done_epochs=2) as progress:
+    with display.training("learned from hilbert", 40, 22, done_steps=44) as progress:
         progress.step("policy", 0.123, 1.5, 0.5, 1184.2)
         progress.epoch(LINE)
         progress.step("policy", 0.123, 1.4, 0.55, 1184.2)

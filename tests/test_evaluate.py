@@ -20,7 +20,14 @@ class Fixed(torch.nn.Module):
 def test_top1_top5_and_loss_by_hand():
     logits = torch.tensor([[6.0, 5, 4, 3, 2, 1], [6, 5, 4, 3, 2, 1], [6, 5, 4, 3, 2, 1]])
     labels = torch.tensor([0, 4, 5])
-    result = evaluate(Fixed(), [(logits[:2], labels[:2]), (logits[2:], labels[2:])], None)
+    result = evaluate(
+        Fixed(),
+        [
+            (torch.tensor([2, 0]), logits[[2, 0]], labels[[2, 0]]),
+            (torch.tensor([1]), logits[1:2], labels[1:2]),
+        ],
+        None,
+    )
     assert result.correct.tolist() == [True, False, False]
     assert result.correct5.tolist() == [True, True, False]
     assert result.top1 == pytest.approx(1 / 3)
@@ -31,7 +38,7 @@ def test_top1_top5_and_loss_by_hand():
 
 def test_evaluation_leaves_the_model_in_its_mode():
     model = Fixed().train()
-    evaluate(model, [(torch.eye(3), torch.arange(3))], None)
+    evaluate(model, [(torch.arange(3), torch.eye(3), torch.arange(3))], None)
     assert model.training
 
 

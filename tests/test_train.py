@@ -1,20 +1,25 @@
 """Training runs: what they leave behind, that they repeat, and that they continue."""
 
+import io
 import json
 import math
+import os
 import shutil
+import signal
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from safetensors.torch import load_file
 
 import reorder
 from reorder import order as orders
 from reorder import train as training
 from reorder.config import Data, Experiment, Model, Order, Train
-from reorder.display import Display, Progress
+from reorder.display import Display
+from reorder.distributed import Stopped
 from reorder.report import write_report
 from reorder.reward import SCORES
 from reorder.run_dir import RunDir
@@ -32,8 +37,8 @@ def experiment(**order):
 
 
 def weights(directory):
-    (file,) = directory.path.glob("checkpoints/*/weights.safetensors")
-    return load_file(file)
+    newest = (directory.path / "checkpoints" / "latest").read_text()
+    return load_file(directory.path / "checkpoints" / newest / "weights.safetensors")
 
 
 @pytest.fixture(scope="module")
@@ -94,18 +99,20 @@ def test_one_seed_gives_identical_weights_and_order(finished, tmp_path):
 
 def test_an_interrupted_run_continues_to_the_same_result(finished, tmp_path, monkeypatch):
     directory = RunDir(tmp_path / "run")
-    epoch = training.train_epoch
+    step = training.train_step
 
-    def interrupted(run, progress):
-        if run.epoch == 2:
-            raise KeyboardInterrupt
-        return epoch(run, progress)
+    def interrupted(run, images, labels):
+        if run.step == 7:  # in the middle of the second epoch and of the policy stage
+            os.kill(os.getpid(), signal.SIGTERM)
+        step(run, images, labels)
 
-    monkeypatch.setattr(training, "train_epoch", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    monkeypatch.setattr(training, "train_step", interrupted)
+    with pytest.raises(Stopped) as stopped:
         training.train(experiment(), directory, QUIET)
+    assert stopped.value.status == 143
     assert directory.summary() is None
-    monkeypatch.setattr(training, "train_epoch", epoch)
+    assert (directory.path / "checkpoints" / "latest").read_text() == "step-000000008"
+    monkeypatch.setattr(training, "train_step", step)
     training.train(experiment(), directory, QUIET)
     ours, theirs = weights(finished), weights(directory)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
@@ -197,9 +204,10 @@ def test_the_optimizer_and_the_learner_are_set_up_as_configured():
         estimator="paper", temperature=0.7, warmup_order="init", learning_rate=0.03, warmup_fraction=0.25
     )
     run = training.setup(changed)
-    model_group, policy_group = run.optimizer.param_groups
+    model_group, spared, policy_group = run.optimizer.param_groups
     for group in (model_group, policy_group):
         assert (group["betas"], group["weight_decay"]) == ((0.9, 0.999), 0.03)
+    assert not spared["params"]  # all weights decay, as in the paper
     assert policy_group["lr"] == 0.03
     assert policy_group["params"] == [run.learner.policy.logits]
     assert run.learner.estimator.score is SCORES["paper"]
@@ -219,11 +227,11 @@ def test_learning_rate_and_clipping_are_applied_at_every_step(monkeypatch):
         return norm
 
     monkeypatch.setattr(training, "clip_grad_norm_", spy)
-    line = training.train_epoch(run, Progress())
+    for images, labels in run.loader.epoch(0):
+        training.train_step(run, images, labels)
     # 5 steps an epoch, 2.5 of warm-up rounded to 2; then a cosine over 18 steps.
     expected = [1e-3, 2e-3, *(1e-3 * (1 + math.cos(math.pi * k / 18)) for k in range(3))]
     assert rates == pytest.approx(expected)
-    assert line["learning_rate"] == rates[-1]
     assert [largest for _, largest in norms] == [5.0] * 5
 
 
@@ -251,9 +259,18 @@ def test_damaged_files_are_named(finished, tmp_path, name, content, said):
 def test_a_damaged_checkpoint_is_named(finished, tmp_path, name):
     copy = RunDir(shutil.copytree(finished.path, tmp_path / "copy"))
     (copy.path / "summary.json").unlink()
-    (damaged,) = copy.path.glob(f"checkpoints/*/{name}")
-    damaged.write_bytes(b"junk")
-    with pytest.raises(ValueError, match=f"{name} is damaged"):
+    _, newest = sorted(copy.path.glob(f"checkpoints/*/{name}"))
+    newest.write_bytes(newest.read_bytes()[:-1])
+    screen = io.StringIO()
+    training.train(experiment(), copy, Display(console=Console(file=screen, width=300)))
+    assert "step-000000020 is damaged; using the one before" in screen.getvalue()
+    assert all(
+        torch.equal(a, b) for a, b in zip(weights(copy).values(), weights(finished).values(), strict=True)
+    )
+    (copy.path / "summary.json").unlink()
+    for file in copy.path.glob(f"checkpoints/*/{name}"):
+        file.write_bytes(b"junk")
+    with pytest.raises(ValueError, match="no sound checkpoint in"):
         training.train(experiment(), copy, QUIET)
 
 

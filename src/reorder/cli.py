@@ -1,6 +1,7 @@
 """The command line: arguments only."""
 
 import importlib.util
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -13,13 +14,14 @@ from reorder.analysis import coverage as count_coverage
 from reorder.analysis import write_coverage
 from reorder.config import Experiment, build
 from reorder.display import Display
+from reorder.distributed import Stopped, join, requeue
 from reorder.figures import coverage_figure, save_figure, scan_figure
 from reorder.presets import PRESETS, preset
 from reorder.report import rows_of, terminal_table, write_report
 from reorder.run_dir import RunDir
 from reorder.scans import scan
+from reorder.train import continued, train_with_comparison
 from reorder.train import train as train_one
-from reorder.train import train_with_comparison
 
 app = typer.Typer(
     add_completion=False,
@@ -81,30 +83,36 @@ def train(
 
     Example: `reorder train digits order.scan=spiral train.seed=1 --out runs/spiral-1`
 
-    Example: `reorder train --resume runs/spiral-1`
+    Example: `reorder train --resume runs/spiral-1` (with `train.epochs=300` to make it longer)
+
+    Example: `torchrun --nproc-per-node 2 -m reorder train digits`
     """
     if list_presets:
         for name, function in PRESETS.items():
             print(f"{name:12} {function.__doc__}")
         return
-    if resume is not None:
-        if arguments or out is not None:
-            raise ValueError("--resume takes its configuration from the run directory; give nothing else")
-        directory = RunDir(resume)
-        experiment = directory.experiment()
-    else:
-        base, file, overrides, name = _split_arguments(arguments or [])
-        experiment = build(base, file, overrides)
-        directory = RunDir(out if out is not None else Path("runs") / name)
-    display = Display(quiet)
-    if experiment.train.compare:
-        runs = train_with_comparison(experiment, directory, display)
-    else:
-        train_one(experiment, directory, display)
-        runs = [directory]
-    page = write_report(runs, directory.path / "report")
-    display.console.print(terminal_table(rows_of(runs)))
-    display.say(f"report: {page}")
+    with join() as world:
+        if resume is not None:
+            if out is not None:
+                raise ValueError("--resume continues in its own directory; leave --out away")
+            directory = RunDir(resume)
+            experiment = continued(directory.experiment(), arguments or [])
+            if world.first:
+                directory.reopen(experiment)
+        else:
+            base, file, overrides, name = _split_arguments(arguments or [])
+            experiment = build(base, file, overrides)
+            directory = RunDir(out if out is not None else Path("runs") / name)
+        display = Display(quiet or not world.first)
+        if experiment.train.compare:
+            runs = train_with_comparison(experiment, directory, display, world)
+        else:
+            train_one(experiment, directory, display, world)
+            runs = [directory]
+        if world.first:
+            page = write_report(runs, directory.path / "report")
+            display.console.print(terminal_table(rows_of(runs)))
+            display.say(f"report: {page}")
 
 
 @app.command()
@@ -196,6 +204,10 @@ def main() -> None:
         raise KeyboardInterrupt
     except ValueError as error:
         _fail(str(error), 2)
+    except Stopped as stopped:
+        if stopped.status == 128 + signal.SIGTERM:
+            requeue()
+        _fail(f"{stopped} and saved; the same command, or --resume, continues", stopped.status)
     except OSError as error:
         _fail(f"cannot use {error.filename}: {error.strerror}", 2)
     except UsageError as error:  # type: ignore[misc]

@@ -66,16 +66,34 @@ class Train:
     weight_decay: float = 0.03
     warmup_epochs: float = 5.0
     clip: float = 5.0  # largest norm of the model's gradient
+    decay_all: bool = True  # as in the paper; false spares norms, biases, positions and the class token
+    precision: str = "float32"
+    accumulate: int = 1  # parts a batch is computed in, to save memory
+    ema: float = 0.0  # decay of an average of the weights, used for evaluation; 0 for none
+    compile: bool = False
+    threads: int = 0  # of a process on the CPU; 0 for what torch chooses
+    checkpoint_minutes: float = 10.0  # besides the end of every epoch
+    keep: int = 2  # checkpoints
     seed: int = 0
     compare: bool = False  # also train the fixed row-major and initial orders, and end with a table
 
     def __post_init__(self) -> None:
         _at_least("train.epochs", self.epochs, 1)
         _at_least("train.batch_size", self.batch_size, 1)
+        _choose("train.precision", self.precision, ("float32", "bfloat16", "float16"))
+        _at_least("train.accumulate", self.accumulate, 1)
+        _at_least("train.threads", self.threads, 0)
+        _at_least("train.keep", self.keep, 1)
+        if not 0 <= self.ema < 1:
+            raise ValueError(f"train.ema must be in [0, 1), got {self.ema}")
+        if self.batch_size % self.accumulate:
+            raise ValueError(
+                f"train.batch_size={self.batch_size} is not divisible by train.accumulate={self.accumulate}"
+            )
         _at_least("train.seed", self.seed, 0)
         if self.seed >= 2**63:
             raise ValueError(f"train.seed must be below 2**63, got {self.seed}")
-        for key in ("learning_rate", "weight_decay", "warmup_epochs"):
+        for key in ("learning_rate", "weight_decay", "warmup_epochs", "checkpoint_minutes"):
             _at_least(f"train.{key}", getattr(self, key), 0)
         if not self.clip > 0:
             raise ValueError(f"train.clip must be above 0, got {self.clip}")

@@ -31,7 +31,7 @@ class Progress:
 class LineProgress(Progress):
     """One line per epoch, for logs and pipes."""
 
-    def __init__(self, console: Console, title: str, epochs: int, done_epochs: int):
+    def __init__(self, console: Console, title: str, epochs: int, done_epochs: float):
         self.console, self.title, self.epochs = console, title, epochs
         self.began, self.done_epochs = time.monotonic(), done_epochs
 
@@ -51,11 +51,9 @@ class LineProgress(Progress):
 class BarProgress(Progress):
     """A live line with epoch, stage, temperature, loss, accuracy, speed and the time left."""
 
-    def __init__(self, bars: Bars, title: str, epochs: int, steps_per_epoch: int, done_epochs: int):
-        self.bars, self.epochs, self.now = bars, epochs, done_epochs + 1
-        self.task = bars.add_task(
-            title, total=epochs * steps_per_epoch, completed=done_epochs * steps_per_epoch, detail=""
-        )
+    def __init__(self, bars: Bars, title: str, epochs: int, steps_per_epoch: int, done_steps: int):
+        self.bars, self.epochs, self.now = bars, epochs, done_steps // steps_per_epoch + 1
+        self.task = bars.add_task(title, total=epochs * steps_per_epoch, completed=done_steps, detail="")
         self.validation = ""
 
     def step(self, stage: str, temperature: float, loss: float, top1: float, speed: float) -> None:
@@ -77,13 +75,13 @@ class Display:
 
     @contextmanager
     def training(
-        self, title: str, epochs: int, steps_per_epoch: int, done_epochs: int = 0
+        self, title: str, epochs: int, steps_per_epoch: int, done_steps: int = 0
     ) -> Iterator[Progress]:
         """Show a training run while the block runs."""
         if self.quiet:
             yield Progress()
         elif not self.console.is_terminal:
-            yield LineProgress(self.console, title, epochs, done_epochs)
+            yield LineProgress(self.console, title, epochs, done_steps / steps_per_epoch)
         else:
             with Bars(*TRAINING_COLUMNS, console=self.console) as bars:
-                yield BarProgress(bars, title, epochs, steps_per_epoch, done_epochs)
+                yield BarProgress(bars, title, epochs, steps_per_epoch, done_steps)

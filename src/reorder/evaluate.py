@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from reorder.distributed import gather
+
 # n images, B in a batch
 
 
@@ -25,19 +27,29 @@ class Evaluation(NamedTuple):
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], order: Tensor | None) -> Evaluation:
-    """Evaluate a classifier on batches of images and labels, read in one order (N,)."""
+def evaluate(
+    model: nn.Module,
+    batches: Iterable[tuple[Tensor, Tensor, Tensor]],
+    order: Tensor | None,
+    device: torch.device | None = None,
+) -> Evaluation:
+    """Evaluate a classifier on batches of indices, images and labels, read in one order (N,).
+
+    Of several ranks each gives its share of the images; all get the whole, sorted by index.
+    """
     was_training = model.training
     model.eval()
-    correct, correct5, loss = [], [], 0.0
-    for images, labels in batches:
-        logits = model(images, order)
-        loss += F.cross_entropy(logits, labels, reduction="sum").item()
-        best = logits.topk(min(5, logits.shape[1])).indices == labels[:, None]
-        correct.append(best[:, 0])
-        correct5.append(best.any(1))
+    found = []
+    for index, images, labels in batches:
+        labels = labels.to(device)
+        logits = model(images.to(device), order).float()
+        losses = F.cross_entropy(logits, labels, reduction="none").double()
+        best = (logits.topk(min(5, logits.shape[1])).indices == labels[:, None]).double()
+        found.append(torch.stack([index.double(), best[:, 0].cpu(), best.amax(1).cpu(), losses.cpu()], dim=1))
     model.train(was_training)
-    return Evaluation(torch.cat(correct), torch.cat(correct5), loss / sum(map(len, correct)))
+    rows = gather(torch.cat(found) if found else torch.empty(0, 4, dtype=torch.double))
+    _, correct, correct5, losses = rows[rows[:, 0].argsort()].T
+    return Evaluation(correct.bool(), correct5.bool(), losses.mean().item())
 
 
 def bootstrap_sem(correct: Tensor, resamples: int = 2000, generator: torch.Generator | None = None) -> float:

@@ -10,12 +10,13 @@ order.json      the order to use at test time
 figures/        drawings of the above
 """
 
+import hashlib
 import json
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -36,6 +37,27 @@ def _read(path: Path, load: Callable[[], T]) -> T:
         raise ValueError(f"{path} is {reason}; remove the run directory to start anew") from error
 
 
+class Checkpoint(NamedTuple):
+    """The state of a run: tensors of the model and the learner by name, and the rest."""
+
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
+
+
+def _checksum(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file or directory is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 class RunDir:
     def __init__(self, path: str | Path):
         self.path = Path(path)
@@ -52,8 +74,7 @@ class RunDir:
             raise ValueError(f"{self.path} exists and is not a run directory; choose another --out")
 
     def create(self, experiment: Experiment) -> None:
-        """Claim the directory for an experiment, or find it claimed for the same one."""
-        self.check(experiment)
+        """Claim the directory for an experiment, or for the longer one that it has become."""
         self.path.mkdir(parents=True, exist_ok=True)
         self._write("config.yaml", to_yaml(experiment))
 
@@ -74,6 +95,13 @@ class RunDir:
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         self._write("summary.json", json.dumps(summary, indent=1) + "\n")
+
+    def reopen(self, experiment: Experiment) -> None:
+        """Write down what is changed for a continuation; results of a shorter run are put aside."""
+        finished = self.summary()
+        if finished is not None and finished["epochs"] != experiment.train.epochs:
+            os.replace(self.path / "summary.json", self.path / f"summary-{finished['epochs']}-epochs.json")
+        self.create(experiment)
 
     def metrics(self) -> list[dict[str, Any]]:
         path = self.path / "metrics.jsonl"
@@ -102,33 +130,58 @@ class RunDir:
         np.save(temporary, correct.cpu().numpy())
         os.replace(temporary, self.path / "correct.npy")
 
-    def save_checkpoint(self, epoch: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Write the state after an epoch as a new directory, then drop the one before."""
-        checkpoints = self.path / "checkpoints"
-        temporary, final = checkpoints / "unfinished", checkpoints / f"epoch-{epoch:05d}"
+    def save_checkpoint(self, step: int, checkpoint: Checkpoint, keep: int) -> None:
+        """Write a checkpoint as a whole directory, point `latest` at it, and drop all but the newest."""
+        folder = self.path / "checkpoints"
+        folder.mkdir(exist_ok=True)
+        temporary, final = folder / "unfinished.tmp", folder / f"step-{step:09d}"
         for old in (temporary, final):
             if old.exists():
                 shutil.rmtree(old)
-        temporary.mkdir(parents=True)
-        save_file(
-            {name: tensor.contiguous() for name, tensor in tensors.items()}, temporary / "weights.safetensors"
-        )
-        torch.save(state, temporary / "state.pt")
-        os.replace(temporary, final)
-        for old in checkpoints.iterdir():
-            if old != final:
-                shutil.rmtree(old)
+        temporary.mkdir()
+        try:
+            tensors = {
+                name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()
+            }
+            save_file(tensors, temporary / "weights.safetensors")
+            torch.save(checkpoint.state, temporary / "state.pt")
+            sums = {name: _checksum(temporary / name) for name in ("weights.safetensors", "state.pt")}
+            (temporary / "sha256.json").write_text(json.dumps(sums))
+            for file in temporary.iterdir():
+                _sync(file)
+            _sync(temporary)
+            os.replace(temporary, final)
+            _sync(folder)
+        except OSError:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        self._write("checkpoints/latest", final.name)
+        for old in sorted(folder.glob("step-*"))[:-keep]:
+            shutil.rmtree(old)
 
-    def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Tensors and state after the last finished epoch, or None before the first."""
-        found = sorted((self.path / "checkpoints").glob("epoch-*"))
-        if not found:
-            return None
-        weights, state = found[-1] / "weights.safetensors", found[-1] / "state.pt"
-        tensors = _read(weights, lambda: load_file(weights))
-        return tensors, _read(state, lambda: torch.load(state, weights_only=True))
+    def load_checkpoint(self) -> tuple[Checkpoint | None, list[str]]:
+        """The newest sound checkpoint, None if there is none, and the names of damaged ones passed over."""
+        folder = self.path / "checkpoints"
+        damaged: list[str] = []
+        for candidate in sorted(folder.glob("step-*"), reverse=True):
+            try:
+                sums = json.loads((candidate / "sha256.json").read_text())
+                if any(_checksum(candidate / name) != value for name, value in sums.items()):
+                    raise ValueError("checksum")
+                tensors = load_file(candidate / "weights.safetensors")
+                state = torch.load(candidate / "state.pt", weights_only=True)
+                return Checkpoint(tensors, state), damaged
+            except (OSError, ValueError):
+                damaged.append(candidate.name)
+        if damaged:
+            raise ValueError(f"no sound checkpoint in {folder}: {', '.join(damaged)} damaged; start anew")
+        return None, damaged
 
     def _write(self, name: str, text: str) -> None:
-        temporary = self.path / f"{name}.tmp"
+        """Replace a text file, whole or not at all."""
+        path = self.path / name
+        temporary = path.with_name(f"{path.name}.tmp")
         temporary.write_text(text)
-        os.replace(temporary, self.path / name)
+        _sync(temporary)
+        os.replace(temporary, path)
+        _sync(path.parent)

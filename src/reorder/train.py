@@ -1,7 +1,9 @@
 """Training: a classifier next to the order its patches are read in, as in Algorithm 1 of the paper."""
 
+import signal
 import time
-from dataclasses import dataclass, field, replace
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,240 +14,172 @@ from torch.nn.utils import clip_grad_norm_
 
 from reorder import curriculum
 from reorder import order as orders
-from reorder.classifier import Classifier, create_model
-from reorder.config import Experiment
-from reorder.data import Loader, load_dataset
+from reorder.config import Experiment, build
 from reorder.display import Display, Progress
+from reorder.distributed import Stopped, StopSignals, World, mean, on_any
 from reorder.evaluate import Evaluation, bootstrap_sem, evaluate
-from reorder.learner import FixedOrder, OrderLearner, as_order
+from reorder.run import Run, SoFar, derive_seed, policy_logits, restore, save, setup, unwrapped
 from reorder.run_dir import RunDir
-from reorder.scans import SCANS
 
 
-@dataclass
-class Run:
-    """Everything a run consists of while it is under way."""
-
-    experiment: Experiment
-    loader: Loader
-    model: Classifier
-    learner: OrderLearner | FixedOrder
-    optimizer: torch.optim.Optimizer
-    initial: Tensor  # the order (N,) the run started from
-    epoch: int = 0
-    seconds: float = 0.0  # spent on training steps
-    metrics: list[dict[str, Any]] = field(default_factory=list)
-    logits: list[Tensor] = field(default_factory=list)  # of the policy, (N,) after each epoch
-
-    @property
-    def total_steps(self) -> int:
-        return self.experiment.train.epochs * self.loader.steps_per_epoch
-
-
-def setup(experiment: Experiment) -> Run:
-    """Data, model, learner and optimizer of an experiment; a function of its seed."""
-    torch.manual_seed(experiment.train.seed)
-    for key in experiment.model.options:
-        if key in ("name", "size", "image_size", "patch_size", "channels", "classes"):
-            raise ValueError(
-                f"model.options.{key} is no option of a backbone; use model.{key}, or the data's"
-            )
-    settings, data = experiment.train, load_dataset(experiment.data.name, experiment.data.root)
-    model = create_model(
-        experiment.model.name,
-        experiment.model.size,
-        experiment.model.image_shape,
-        experiment.model.patch_size,
-        data.channels,
-        len(data.classes),
-        **experiment.model.options,
-    )
-    loader = Loader(
-        data, experiment.model.image_shape, settings.batch_size, experiment.data.augment, settings.seed
-    )
-    initial = initial_order(experiment.order.scan, model.grid)
-    learner = _learner(experiment, model.grid, initial, settings.epochs * loader.steps_per_epoch)
-    groups: list[dict[str, Any]] = [
-        {"params": list(model.parameters())},
-        {"params": list(learner.parameters()), "lr": experiment.order.learning_rate},  # constant
-    ]
-    optimizer = torch.optim.AdamW(
-        groups, lr=settings.learning_rate, betas=(0.9, 0.999), weight_decay=settings.weight_decay
-    )
-    run = Run(experiment, loader, model, learner, optimizer, initial)
-    run.logits.append(_logits(learner))
-    return run
-
-
-def initial_order(name: str, grid: tuple[int, int]) -> Tensor:
-    """The order (N,) that `order.scan` names: a scan, or an order file."""
-    if name.endswith(".json"):
-        return orders.load(name, grid).order
-    if name not in SCANS:
-        choices = ", ".join(SCANS)
-        raise ValueError(
-            f"order.scan: unknown scan {name!r}; choose from {choices}, or an order file (*.json)"
-        )
-    return as_order(name, grid)
-
-
-def _learner(
-    experiment: Experiment, grid: tuple[int, int], initial: Tensor, total_steps: int
-) -> OrderLearner | FixedOrder:
-    settings = experiment.order
-    if settings.policy == "none":
-        return FixedOrder(grid, initial)
-    return OrderLearner(
-        grid,
-        initial,
-        total_steps=total_steps,
-        warmup_fraction=settings.warmup_fraction,
-        policy_fraction=settings.policy_fraction,
-        peak_temperature=settings.temperature,
-        estimator=settings.estimator,
-        warmup_order=settings.warmup_order,
-        seed=experiment.train.seed,
-    )
-
-
-def _logits(learner: OrderLearner | FixedOrder) -> Tensor:
-    """The policy's logits (N,); for a fixed order, none (0,)."""
-    return learner.policy.logits.detach().clone() if isinstance(learner, OrderLearner) else torch.empty(0)
-
-
-def train(experiment: Experiment, directory: RunDir, display: Display) -> dict[str, Any]:
+def train(
+    experiment: Experiment, directory: RunDir, display: Display, world: World | None = None
+) -> dict[str, Any]:
     """Train one experiment into its run directory, from where it stopped if it was begun; its summary."""
     directory.check(experiment)
     if (finished := directory.summary()) is not None:
         display.say(f"{directory.path} is finished already")
         return finished
-    run = setup(experiment)
-    directory.create(experiment)
-    restore(run, directory)
-    if run.epoch:
-        display.say(f"{directory.path} continues after epoch {run.epoch}")
+    run = setup(experiment, world or World(0, 1, torch.device("cpu")))
+    if run.world.first:
+        directory.create(experiment)
+    restore(run, directory, display)
     scan = Path(experiment.order.scan).stem
     title = f"{scan} fixed" if experiment.order.policy == "none" else f"learned from {scan}"
-    with display.training(title, experiment.train.epochs, run.loader.steps_per_epoch, run.epoch) as progress:
-        while run.epoch < experiment.train.epochs:
-            line = train_epoch(run, progress)
-            run.metrics.append(line)
-            run.logits.append(_logits(run.learner))
-            run.epoch += 1
-            save(run, directory)
-            progress.epoch(line)
+    stop = StopSignals()
+    with (
+        stop.watched(),
+        display.training(title, experiment.train.epochs, run.loader.steps_per_epoch, run.step) as progress,
+    ):
+        while run.step < run.total_steps:
+            train_epoch(run, directory, progress, stop)
     return finish(run, directory)
 
 
-def train_epoch(run: Run, progress: Progress) -> dict[str, Any]:
-    """One epoch of Algorithm 1 and a look at the validation images; its line of metrics."""
+def train_epoch(run: Run, directory: RunDir, progress: Progress, stop: StopSignals) -> None:
+    """The rest of an epoch, step by step, with checkpoints; then a look at the validation images."""
+    settings, steps = run.experiment.train, run.loader.steps_per_epoch
+    epoch = run.step // steps
+    run.model.train()
+    saved = began = time.perf_counter()
+    for images, labels in run.loader.epoch(epoch, run.step % steps):
+        train_step(run, images.to(run.world.device), labels.to(run.world.device))
+        now = time.perf_counter()
+        run.seconds, began = run.seconds + now - began, now
+        so_far = run.so_far
+        progress.step(
+            run.learner.stage(run.step - 1),
+            run.learner.temperature(run.step - 1),
+            so_far.loss / max(1, so_far.seen),
+            so_far.right / max(1, so_far.seen),
+            so_far.seen / max(1e-9, run.seconds - so_far.began),
+        )
+        stopping = on_any(bool(stop.number), run.world.device)
+        due = on_any(now - saved > 60 * settings.checkpoint_minutes, run.world.device)
+        if (stopping or due) and run.step % steps:
+            save(run, directory)
+            saved = now
+        if stopping and run.step % steps:
+            raise Stopped(stop.number or signal.SIGTERM)
+    line = epoch_metrics(run, epoch)
+    run.metrics.append(line)
+    run.logits.append(policy_logits(run.learner))
+    run.so_far = SoFar(began=run.seconds)
+    save(run, directory)
+    progress.epoch(line)
+    if on_any(bool(stop.number), run.world.device) and run.step < run.total_steps:
+        raise Stopped(stop.number or signal.SIGTERM)
+
+
+def train_step(run: Run, images: Tensor, labels: Tensor) -> None:
+    """One step of Algorithm 1 on this rank's part of a batch."""
     settings, model, learner = run.experiment.train, run.model, run.learner
     warmup_steps = round(settings.warmup_epochs * run.loader.steps_per_epoch)
-    step = run.epoch * run.loader.steps_per_epoch
-    model.train()
-    began, total_loss, right, seen = time.perf_counter(), 0.0, 0, 0
-    for images, labels in run.loader.epoch(run.epoch):
-        run.optimizer.param_groups[0]["lr"] = curriculum.learning_rate(
-            step, warmup_steps, run.total_steps, settings.learning_rate
-        )
-        order = learner.sample(step)
-        logits = model(images, order)
-        losses = F.cross_entropy(logits, labels, reduction="none")
-        loss = losses.mean() + learner.loss(losses)
-        run.optimizer.zero_grad()
-        loss.backward()
-        clip_grad_norm_(model.parameters(), settings.clip)
-        run.optimizer.step()
+    run.optimizer.param_groups[0]["lr"] = run.optimizer.param_groups[1]["lr"] = curriculum.learning_rate(
+        run.step, warmup_steps, run.total_steps, settings.learning_rate
+    )
+    torch.manual_seed(derive_seed(settings.seed, run.step, run.world.rank))  # of dropout and the like
+    run.optimizer.zero_grad()
+    order = learner.sample(run.step)
+    losses, right = backward_parts(run, images, labels, order)
+    finite = bool(mean(losses.mean()).isfinite())
+    if finite:
+        policy_loss = learner.loss(losses)
+        if policy_loss.requires_grad:
+            run.scaler.scale(policy_loss).backward()
+        run.scaler.unscale_(run.optimizer)
+        finite = bool(clip_grad_norm_(model.parameters(), settings.clip).isfinite())
+    if finite:
+        run.scaler.step(run.optimizer)
+        if run.ema is not None:
+            run.ema.update_parameters(unwrapped(model))
+        run.so_far.add(losses, right)
+    run.scaler.update()
+    run.step += 1
+    run.skipped, run.skipped_in_a_row = run.skipped + (not finite), 0 if finite else run.skipped_in_a_row + 1
 
-        total_loss += losses.sum().item()
-        right += int((logits.argmax(1) == labels).sum())
-        seen += len(labels)
-        step += 1
-        progress.step(
-            learner.stage(step - 1),
-            learner.temperature(step - 1),
-            total_loss / seen,
-            right / seen,
-            seen / (time.perf_counter() - began),
-        )
-    elapsed = time.perf_counter() - began
-    run.seconds += elapsed
-    validation = evaluate(model, run.loader.validate(), learner.order(step - 1))
+
+def backward_parts(run: Run, images: Tensor, labels: Tensor, order: Tensor) -> tuple[Tensor, int]:
+    """Losses (B,) of a batch and how many images are right; gradients are added up part by part."""
+    parts = run.experiment.train.accumulate
+    losses, right = [], 0
+    for number, (some, names) in enumerate(zip(images.chunk(parts), labels.chunk(parts), strict=True)):
+        last = number == parts - 1
+        wait = nullcontext() if last or run.world.size == 1 else run.model.no_sync()  # type: ignore[operator]
+        with wait:
+            with run.autocast():
+                logits = run.model(some, order)
+                part = F.cross_entropy(logits, names, reduction="none")
+            run.scaler.scale(part.sum() / len(images)).backward()
+        losses.append(part.detach().float())
+        right += int((logits.argmax(1) == names).sum())
+    return torch.cat(losses), right
+
+
+def epoch_metrics(run: Run, epoch: int) -> dict[str, Any]:
+    """A line about an epoch that is over."""
+    learner, last, so_far = run.learner, run.step - 1, run.so_far
+    totals = mean(torch.tensor([so_far.loss, so_far.right, so_far.seen], dtype=torch.float64))
+    validation = validate(run, learner.order(last))
     return {
-        "epoch": run.epoch + 1,
-        "step": step,
-        "stage": learner.stage(step - 1),
-        "temperature": learner.temperature(step - 1),
+        "epoch": epoch + 1,
+        "step": run.step,
+        "stage": learner.stage(last),
+        "temperature": learner.temperature(last),
         "learning_rate": run.optimizer.param_groups[0]["lr"],
-        "loss": total_loss / seen,
-        "top1": right / seen,
+        "loss": float(totals[0] / totals[2].clamp(min=1)),
+        "top1": float(totals[1] / totals[2].clamp(min=1)),
         "validation_loss": validation.loss,
         "validation_top1": validation.top1,
         "validation_top5": validation.top5,
         "kendall_tau_from_start": orders.kendall_tau(learner.order(), run.initial),
-        "images_per_second": seen / elapsed,
+        "skipped_steps": run.skipped,
+        "images_per_second": so_far.seen * run.world.size / max(1e-9, run.seconds - so_far.began),
     }
 
 
-def save(run: Run, directory: RunDir) -> None:
-    """A checkpoint first, then the files people read, which a resumed run writes again."""
-    tensors = {f"model.{name}": tensor for name, tensor in run.model.state_dict().items()}
-    tensors |= {f"learner.{name}": tensor for name, tensor in run.learner.state_dict().items()}
-    state = {
-        "epoch": run.epoch,
-        "seconds": run.seconds,
-        "metrics": run.metrics,
-        "logits": run.logits,
-        "optimizer": run.optimizer.state_dict(),
-        "random": torch.get_rng_state(),
-    }
-    directory.save_checkpoint(run.epoch, tensors, state)
-    directory.write_metrics(run.metrics)
-    directory.write_policy(run.logits, run.initial)
-
-
-def restore(run: Run, directory: RunDir) -> None:
-    """Bring a run to the state of its directory's checkpoint, if it has one."""
-    checkpoint = directory.load_checkpoint()
-    if checkpoint is None:
-        return
-    tensors, state = checkpoint
-    for prefix, module in (("model.", run.model), ("learner.", run.learner)):
-        module.load_state_dict(
-            {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-        )
-    run.optimizer.load_state_dict(state["optimizer"])
-    run.epoch, run.seconds = state["epoch"], state["seconds"]
-    run.metrics, run.logits = state["metrics"], state["logits"]
-    torch.set_rng_state(state["random"])
+def validate(run: Run, order: Tensor) -> Evaluation:
+    """Evaluate on all validation images, each rank its share, with the averaged weights if there are any."""
+    model = run.ema.module if run.ema is not None else unwrapped(run.model)
+    with run.autocast():
+        return evaluate(model, run.loader.validate(), order, run.world.device)
 
 
 def finish(run: Run, directory: RunDir) -> dict[str, Any]:
     """Evaluate with the order found and write the results."""
     order = run.learner.order(run.total_steps - 1)
-    result = evaluate(run.model, run.loader.validate(), order)
+    result = validate(run, order)
     summary = summarise(run, result, order)
-    directory.write_correct(result.correct)
-    directory.write_metrics(run.metrics)
-    directory.write_policy(run.logits, run.initial)
-    orders.save(
-        directory.path / "order.json",
-        order,
-        run.model.grid,
-        {key: summary[key] for key in ("model", "data", "scan", "policy", "epochs", "seed", "top1")},
-    )
-    directory.write_summary(summary)
+    if run.world.first:
+        directory.write_correct(result.correct)
+        directory.write_metrics(run.metrics)
+        directory.write_policy(run.logits, run.initial)
+        keys = ("model", "data", "scan", "policy", "epochs", "seed", "top1")
+        orders.save(
+            directory.path / "order.json", order, unwrapped(run.model).grid, {k: summary[k] for k in keys}
+        )
+        directory.write_summary(summary)
     return summary
 
 
 def summarise(run: Run, result: Evaluation, order: Tensor) -> dict[str, Any]:
     experiment = run.experiment
-    trained = run.epoch * run.loader.steps_per_epoch * experiment.train.batch_size
+    trained = run.step * experiment.train.batch_size
     return {
         "model": experiment.model.name,
         "size": experiment.model.size,
         "data": experiment.data.name,
-        "grid": list(run.model.grid),
+        "grid": list(unwrapped(run.model).grid),
         "scan": experiment.order.scan,
         "policy": experiment.order.policy,
         "epochs": experiment.train.epochs,
@@ -259,13 +193,43 @@ def summarise(run: Run, result: Evaluation, order: Tensor) -> dict[str, Any]:
         "validation_images": len(result.correct),
         "kendall_tau_from_start": orders.kendall_tau(order, run.initial),
         "parameters": sum(p.numel() for p in run.model.parameters()),
+        "skipped_steps": run.skipped,
         "images_per_second": trained / run.seconds,
         "seconds": run.seconds,
         "order": order.tolist(),
     }
 
 
-def train_with_comparison(experiment: Experiment, directory: RunDir, display: Display) -> list[RunDir]:
+RESUME_MAY_CHANGE = ("train.epochs", "train.threads", "train.keep", "train.checkpoint_minutes", "data.root")
+
+
+def continued(experiment: Experiment, overrides: list[str]) -> Experiment:
+    """The experiment with what may change when it is continued.
+
+    A longer run follows the learning rate of the longer cosine from where it stands; the policy stage keeps
+    the steps it had, so that a frozen order stays frozen.
+    """
+    for override in overrides:
+        if override.split("=")[0] not in RESUME_MAY_CHANGE:
+            choices = ", ".join(RESUME_MAY_CHANGE)
+            raise ValueError(f"--resume cannot change {override.split('=')[0]!r}; it may change {choices}")
+    changed = build(experiment, overrides=overrides)
+    scale = experiment.train.epochs / changed.train.epochs
+    if scale > 1:
+        raise ValueError(
+            f"train.epochs={changed.train.epochs} is less than the run's {experiment.train.epochs} epochs"
+        )
+    order = replace(
+        changed.order,
+        warmup_fraction=changed.order.warmup_fraction * scale,
+        policy_fraction=changed.order.policy_fraction * scale,
+    )
+    return replace(changed, order=order) if scale < 1 else changed
+
+
+def train_with_comparison(
+    experiment: Experiment, directory: RunDir, display: Display, world: World | None = None
+) -> list[RunDir]:
     """Train the experiment and, with one seed and budget, row-major and its initial order held fixed."""
     alone = replace(experiment, train=replace(experiment.train, compare=False))
     runs = [(experiment, directory)]
@@ -276,5 +240,5 @@ def train_with_comparison(experiment: Experiment, directory: RunDir, display: Di
             runs.insert(0, (fixed, RunDir(directory.path / name)))
     directory.check(experiment)
     for each, where in reversed(runs):
-        train(each, where, display)
+        train(each, where, display, world)
     return [where for _, where in runs]

@@ -1,0 +1,116 @@
+"""Several processes as one: ranks and reductions on torch.distributed, and the signals that stop a run.
+
+Started by torchrun, every process is a rank; started plainly, there is one. Only rank 0 writes.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+class World(NamedTuple):
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def first(self) -> bool:
+        """Whether this process is the one that writes."""
+        return self.rank == 0
+
+
+@contextmanager
+def join() -> Iterator[World]:
+    """The world this process was started in, on the accelerator it has, while the block runs."""
+    size, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    device = accelerator or torch.device("cpu")
+    if device.type == "cuda":
+        device = torch.device(device.type, int(os.environ.get("LOCAL_RANK", 0)))
+        torch.accelerator.set_device_index(device.index)
+    if size == 1:
+        yield World(0, 1, device)
+        return
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield World(rank, size, device)
+    finally:
+        dist.destroy_process_group()
+
+
+def mean(value: Tensor) -> Tensor:
+    """The mean of a tensor over all ranks, the same bits on each."""
+    if not dist.is_initialized():
+        return value
+    total = value.clone()
+    dist.all_reduce(total)
+    return total / dist.get_world_size()
+
+
+def on_any(flag: bool, device: torch.device) -> bool:
+    """Whether a flag is set on any rank."""
+    if not dist.is_initialized():
+        return flag
+    most = torch.tensor(float(flag), device=device)
+    dist.all_reduce(most, dist.ReduceOp.MAX)
+    return bool(most)
+
+
+def gather(tensor: Tensor) -> Tensor:
+    """Tensors (n, ...) of all ranks, rank after rank; n may differ."""
+    if not dist.is_initialized():
+        return tensor
+    parts: list[Tensor | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(parts, tensor.cpu())
+    return torch.cat([part for part in parts if part is not None])
+
+
+class Stopped(Exception):
+    """A signal asked for the end of a run, which was saved; `status` is what to exit with."""
+
+    def __init__(self, number: int):
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.status = 128 + number
+
+
+class StopSignals:
+    """Remembers SIGTERM and SIGINT for the end of the step; a second SIGINT exits at once."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    @contextmanager
+    def watched(self) -> Iterator["StopSignals"]:
+        """Take over the signals while the block runs, if this thread may."""
+        try:
+            before = {n: signal.signal(n, self._remember) for n in (signal.SIGTERM, signal.SIGINT)}
+        except ValueError:  # not the main thread: the program around us handles signals
+            yield self
+            return
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        if self.number == number == signal.SIGINT:
+            sys.exit(128 + number)
+        self.number = number
+
+
+def requeue() -> None:
+    """Ask Slurm, if this is one of its jobs, to start the job again."""
+    job = os.environ.get("SLURM_JOB_ID")
+    if job:
+        subprocess.run(["scontrol", "requeue", job], check=False)

@@ -1,0 +1,251 @@
+"""A run while it is under way: what it consists of, how it is set up, saved and restored."""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from reorder import order as orders
+from reorder.classifier import create_model
+from reorder.config import Experiment
+from reorder.data import Loader, load_dataset
+from reorder.display import Display
+from reorder.distributed import World, mean
+from reorder.learner import FixedOrder, OrderLearner, as_order
+from reorder.run_dir import Checkpoint, RunDir
+from reorder.scans import SCANS
+
+MOST_SKIPPED = 10  # steps in a row that are not finite
+PLAIN_STATE = ("step", "seconds", "skipped", "skipped_in_a_row", "metrics", "logits")
+
+
+@dataclass
+class SoFar:
+    """Sums over the steps of an epoch, on one rank."""
+
+    loss: float = 0.0
+    right: int = 0
+    seen: int = 0
+    began: float = 0.0  # seconds of training before the epoch
+
+    def add(self, losses: Tensor, right: int) -> None:
+        self.loss, self.right, self.seen = (
+            self.loss + losses.sum().item(),
+            self.right + right,
+            self.seen + len(losses),
+        )
+
+
+@dataclass
+class Run:
+    """Everything a run consists of while it is under way."""
+
+    experiment: Experiment
+    world: World
+    loader: Loader
+    model: nn.Module
+    learner: OrderLearner | FixedOrder
+    optimizer: torch.optim.Optimizer
+    initial: Tensor  # the order (N,) the run started from
+    scaler: torch.amp.GradScaler
+    ema: AveragedModel | None = None
+    step: int = 0
+    seconds: float = 0.0  # spent on training steps
+    skipped: int = 0
+    skipped_in_a_row: int = 0
+    so_far: SoFar = field(default_factory=SoFar)
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    logits: list[Tensor] = field(default_factory=list)  # of the policy, (N,) after each epoch
+
+    @property
+    def total_steps(self) -> int:
+        return self.experiment.train.epochs * self.loader.steps_per_epoch
+
+    def autocast(self) -> AbstractContextManager:
+        precision = self.experiment.train.precision
+        if precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.world.device.type, getattr(torch, precision))
+
+
+def unwrapped(model: Any) -> Any:
+    """The classifier inside what makes it parallel or compiled."""
+    if isinstance(model, DistributedDataParallel):
+        model = model.module
+    return getattr(model, "_orig_mod", model)
+
+
+def derive_seed(*numbers: int) -> int:
+    """A seed that is a function of several numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def setup(experiment: Experiment, world: World | None = None) -> Run:
+    """Data, model, learner and optimizer of an experiment; a function of its seed."""
+    world = world or World(0, 1, torch.device("cpu"))
+    settings, order = experiment.train, experiment.order
+    check_machine(experiment, world)
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    torch.manual_seed(settings.seed)
+    data = load_dataset(experiment.data.name, experiment.data.root)
+    model = create_model(
+        experiment.model.name,
+        experiment.model.size,
+        experiment.model.image_shape,
+        experiment.model.patch_size,
+        data.channels,
+        len(data.classes),
+        **experiment.model.options,
+    ).to(world.device)
+    loader = Loader(
+        data,
+        experiment.model.image_shape,
+        settings.batch_size,
+        experiment.data.augment,
+        settings.seed,
+        world.rank,
+        world.size,
+    )
+    initial = initial_order(order.scan, model.grid)
+    # The learner is small and stays on the CPU: its float64 sums are not for every accelerator.
+    learner = _learner(experiment, model.grid, initial, settings.epochs * loader.steps_per_epoch)
+    if isinstance(learner, OrderLearner):
+        learner.average = mean
+    groups = [
+        *weight_groups(model, settings.decay_all),
+        {"params": [*learner.parameters()], "lr": order.learning_rate},
+    ]
+    optimizer = torch.optim.AdamW(
+        groups, lr=settings.learning_rate, betas=(0.9, 0.999), weight_decay=settings.weight_decay
+    )
+    ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(settings.ema)) if settings.ema else None
+    scaler = torch.amp.GradScaler(world.device.type, enabled=settings.precision == "float16")
+    parallel = parallelise(model, settings.compile, world)
+    run = Run(experiment, world, loader, parallel, learner, optimizer, initial, scaler, ema)
+    run.logits.append(policy_logits(learner))
+    return run
+
+
+def check_machine(experiment: Experiment, world: World) -> None:
+    """Refuse what this machine, or this number of processes, cannot do."""
+    settings = experiment.train
+    for key in experiment.model.options:
+        if key in ("name", "size", "image_size", "patch_size", "channels", "classes"):
+            raise ValueError(
+                f"model.options.{key} is no option of a backbone; use model.{key}, or the data's"
+            )
+    if settings.precision == "float16" and world.device.type == "cpu":
+        raise ValueError("train.precision=float16 needs a GPU; choose float32 or bfloat16")
+    if settings.batch_size % (world.size * settings.accumulate):
+        raise ValueError(
+            f"train.batch_size={settings.batch_size} is not divisible by {world.size} processes "
+            f"x train.accumulate={settings.accumulate}"
+        )
+    if world.device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+
+
+def weight_groups(model: nn.Module, decay_all: bool) -> list[dict[str, Any]]:
+    """The model's weights in two groups: those that decay, and, unless all do, those that are spared."""
+    spared = [
+        parameter
+        for name, parameter in model.named_parameters()
+        if not decay_all and (parameter.dim() < 2 or name.endswith(("pos_embed", "cls_token", "distances")))
+    ]
+    kept = {id(parameter) for parameter in spared}
+    return [
+        {"params": [parameter for parameter in model.parameters() if id(parameter) not in kept]},
+        {"params": spared, "weight_decay": 0.0},
+    ]
+
+
+def parallelise(model: nn.Module, compiled: bool, world: World) -> nn.Module:
+    """The model, compiled if asked for, and with gradients averaged over ranks if there are several."""
+    ready: nn.Module = torch.compile(model) if compiled else model  # type: ignore[assignment]
+    if world.size == 1:
+        return ready
+    devices = [world.device.index] if world.device.type == "cuda" else None
+    return DistributedDataParallel(ready, device_ids=devices)
+
+
+def initial_order(name: str, grid: tuple[int, int]) -> Tensor:
+    """The order (N,) that `order.scan` names: a scan, or an order file."""
+    if name.endswith(".json"):
+        return orders.load(name, grid).order
+    if name not in SCANS:
+        choices = ", ".join(SCANS)
+        raise ValueError(
+            f"order.scan: unknown scan {name!r}; choose from {choices}, or an order file (*.json)"
+        )
+    return as_order(name, grid)
+
+
+def _learner(
+    experiment: Experiment, grid: tuple[int, int], initial: Tensor, total_steps: int
+) -> OrderLearner | FixedOrder:
+    settings = experiment.order
+    if settings.policy == "none":
+        return FixedOrder(grid, initial)
+    return OrderLearner(
+        grid,
+        initial,
+        total_steps=total_steps,
+        warmup_fraction=settings.warmup_fraction,
+        policy_fraction=settings.policy_fraction,
+        peak_temperature=settings.temperature,
+        estimator=settings.estimator,
+        warmup_order=settings.warmup_order,
+        seed=experiment.train.seed,
+    )
+
+
+def policy_logits(learner: OrderLearner | FixedOrder) -> Tensor:
+    """The policy's logits (N,); for a fixed order, none (0,)."""
+    return learner.policy.logits.detach().clone() if isinstance(learner, OrderLearner) else torch.empty(0)
+
+
+def save(run: Run, directory: RunDir) -> None:
+    """A checkpoint first, then the files people read, which a resumed run writes again."""
+    if run.world.first:
+        modules = {"model": unwrapped(run.model), "learner": run.learner}
+        if run.ema is not None:
+            modules["ema"] = run.ema
+        tensors = {f"{name}.{key}": t for name, m in modules.items() for key, t in m.state_dict().items()}
+        state = {key: getattr(run, key) for key in PLAIN_STATE}
+        state |= {"so_far": asdict(run.so_far), "optimizer": run.optimizer.state_dict()}
+        state |= {"scaler": run.scaler.state_dict()}
+        directory.save_checkpoint(run.step, Checkpoint(tensors, state), run.experiment.train.keep)
+        directory.write_metrics(run.metrics)
+        directory.write_policy(run.logits, run.initial)
+    if run.skipped_in_a_row >= MOST_SKIPPED:
+        raise ValueError(
+            f"{MOST_SKIPPED} steps in a row had a loss or gradient that is not finite; the run is saved. "
+            "Try a lower train.learning_rate, a lower train.clip, or train.precision=float32"
+        )
+
+
+def restore(run: Run, directory: RunDir, display: Display) -> None:
+    """Bring a run to the state of its directory's newest sound checkpoint, if it has one."""
+    checkpoint, damaged = directory.load_checkpoint()
+    for name in damaged:
+        display.say(f"{directory.path}/checkpoints/{name} is damaged; using the one before")
+    if checkpoint is None:
+        return
+    modules = {"model.": unwrapped(run.model), "learner.": run.learner}
+    if run.ema is not None:
+        modules["ema."] = run.ema
+    for prefix, module in modules.items():
+        own = {k.removeprefix(prefix): v for k, v in checkpoint.tensors.items() if k.startswith(prefix)}
+        module.load_state_dict(own)
+    for key in PLAIN_STATE:
+        setattr(run, key, checkpoint.state[key])
+    run.so_far = SoFar(**checkpoint.state["so_far"])
+    run.optimizer.load_state_dict(checkpoint.state["optimizer"])
+    run.scaler.load_state_dict(checkpoint.state["scaler"])
+    display.say(f"{directory.path} continues after step {run.step} of {run.total_steps}")
