@@ -18,7 +18,7 @@ from reorder.config import Experiment, build
 from reorder.display import Display, Progress
 from reorder.distributed import Stopped, StopSignals, World, mean, on_any
 from reorder.evaluate import Evaluation, bootstrap_sem, evaluate
-from reorder.run import Run, SoFar, derive_seed, policy_logits, restore, save, setup, unwrapped
+from reorder.run import MOST_SKIPPED, Run, SoFar, derive_seed, policy_logits, restore, save, setup, unwrapped
 from reorder.run_dir import RunDir
 
 
@@ -66,7 +66,8 @@ def train_epoch(run: Run, directory: RunDir, progress: Progress, stop: StopSigna
         )
         stopping = on_any(bool(stop.number), run.world.device)
         due = on_any(now - saved > 60 * settings.checkpoint_minutes, run.world.device)
-        if (stopping or due) and run.step % steps:
+        failing = run.skipped_in_a_row >= MOST_SKIPPED  # saving says so
+        if (stopping or due or failing) and run.step % steps:
             save(run, directory)
             saved = now
         if stopping and run.step % steps:

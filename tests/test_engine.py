@@ -1,0 +1,232 @@
+"""What may happen to a run: several processes, kills at any moment, a full disk, numbers not finite."""
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from reorder import run as running
+from reorder import run_dir
+from reorder import train as training
+from reorder.config import Data, Experiment, Model, Order, Train
+from reorder.display import Display
+from reorder.run_dir import RunDir
+
+QUIET = Display(quiet=True)
+TIMES = ("images_per_second", "seconds")  # of a metrics line or summary, which no two runs share
+
+
+def experiment(**changes):
+    return Experiment(
+        model=Model(name="transformer_xl", size="mini", image_size=8, patch_size=4, options={"dropout": 0.0}),
+        data=Data(augment="flip"),
+        train=Train(
+            **({"epochs": 3, "batch_size": 256, "learning_rate": 2e-3, "warmup_epochs": 0.5} | changes)
+        ),
+        order=Order(scan="column", policy="global", learning_rate=0.05),
+    )
+
+
+OVERRIDES = [
+    "model.patch_size=4",
+    "model.options.dropout=0.0",
+    "data.augment=flip",
+    "train.epochs=3",
+    "train.batch_size=256",
+    "train.learning_rate=2e-3",
+    "train.warmup_epochs=0.5",
+    "train.compare=false",
+    "order.scan=column",
+    "order.learning_rate=0.05",
+]
+
+
+def weights(directory):
+    newest = (directory.path / "checkpoints" / "latest").read_text()
+    return load_file(directory.path / "checkpoints" / newest / "weights.safetensors")
+
+
+def without_times(lines):
+    return [{k: v for k, v in line.items() if k not in TIMES} for line in lines]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The run that nothing happened to."""
+    directory = RunDir(tmp_path_factory.mktemp("whole") / "run")
+    training.train(experiment(), directory, QUIET)
+    return directory
+
+
+def assert_same(directory, whole):
+    ours, theirs = weights(directory), weights(whole)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert np.array_equal(directory.policy()[0], whole.policy()[0])
+    assert without_times(directory.metrics()) == without_times(whole.metrics())
+    (ours,), (theirs,) = without_times([directory.summary()]), without_times([whole.summary()])
+    assert ours == theirs
+    assert np.array_equal(np.load(directory.path / "correct.npy"), np.load(whole.path / "correct.npy"))
+
+
+def test_two_processes_equal_one_with_the_same_global_batch(whole, tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*command, "-m", "reorder", "train", "digits", *OVERRIDES, "--out", str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    directory = RunDir(tmp_path / "run")
+    assert directory.summary()["order"] == whole.summary()["order"]
+    np.testing.assert_allclose(directory.policy()[0], whole.policy()[0], atol=1e-4)
+    for name, tensor in weights(whole).items():
+        torch.testing.assert_close(weights(directory)[name], tensor, atol=2e-3, rtol=1e-2)
+    for ours, theirs in zip(directory.metrics(), whole.metrics(), strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"], abs=1e-3)
+        assert ours["stage"] == theirs["stage"]
+    assert len(np.load(directory.path / "correct.npy")) == 360  # every validation image once
+    assert done.stdout.count("epoch 3/3") == 1  # one rank speaks
+
+
+def test_kills_at_random_moments_change_nothing(whole, tmp_path):
+    moments = random.Random(0)
+    command = [sys.executable, "-m", "reorder", "train", "digits", *OVERRIDES, "train.checkpoint_minutes=0"]
+    killed = 0
+    for _ in range(40):
+        with subprocess.Popen(
+            [*command, "--out", str(tmp_path / "run")], stdout=subprocess.PIPE, text=True
+        ) as process:
+            if killed < 10:
+                # From the first word of the run on, so that most kills fall on steps and checkpoints.
+                folder = tmp_path / "run" / "checkpoints"
+                before = set(folder.glob("*")) if folder.exists() else set()
+                deadline = time.monotonic() + 60
+                while process.poll() is None and time.monotonic() < deadline:
+                    if folder.exists() and set(folder.glob("*")) != before:
+                        break
+                    time.sleep(0.002)
+                time.sleep(moments.uniform(0, 0.15))
+                process.kill()
+                killed += process.wait() == -signal.SIGKILL
+            else:
+                process.communicate(timeout=120)
+                assert process.returncode == 0
+        if (tmp_path / "run" / "summary.json").exists():
+            break
+    assert killed >= 5
+    directory = RunDir(tmp_path / "run")
+    assert_same(directory, whole)
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_and_the_run_continues(whole, tmp_path, monkeypatch):
+    directory = RunDir(tmp_path / "run")
+    save_file, saved = run_dir.save_file, []
+
+    def full(tensors, path):
+        if len(saved) == 1:
+            path.write_bytes(b"half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        saved.append(path)
+        save_file(tensors, path)
+
+    monkeypatch.setattr(run_dir, "save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        training.train(experiment(), directory, QUIET)
+    assert [p.name for p in directory.path.glob("checkpoints/step-*")] == ["step-000000005"]
+    assert not list(directory.path.glob("checkpoints/*.tmp"))
+    monkeypatch.setattr(run_dir, "save_file", save_file)
+    training.train(experiment(), directory, QUIET)
+    assert_same(directory, whole)
+
+
+def test_a_step_that_is_not_finite_is_skipped_and_ten_stop_the_run(tmp_path, monkeypatch):
+    backward = training.backward_parts
+    bad = {2, 6}
+
+    def poisoned(run, images, labels, order):
+        losses, right = backward(run, images, labels, order)
+        return (losses * float("nan") if run.step in bad else losses), right
+
+    monkeypatch.setattr(training, "backward_parts", poisoned)
+    summary = training.train(experiment(), RunDir(tmp_path / "few"), QUIET)
+    assert summary["skipped_steps"] == 2
+    assert all(np.isfinite(line["loss"]) for line in RunDir(tmp_path / "few").metrics())
+    bad.update(range(3, 40))
+    with pytest.raises(ValueError, match="10 steps in a row had a loss or gradient that is not finite"):
+        training.train(experiment(epochs=20), RunDir(tmp_path / "many"), QUIET)
+    assert (tmp_path / "many" / "checkpoints" / "latest").read_text() == "step-000000012"
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_accumulation_adds_up_to_the_same_step(parts):
+    runs = [running.setup(experiment(accumulate=n)) for n in (1, parts)]
+    for run in runs:
+        images, labels = next(iter(run.loader.epoch(0)))
+        training.train_step(run, images, labels)
+    for ours, theirs in zip(runs[0].model.parameters(), runs[1].model.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-6, rtol=1e-4)
+
+
+def test_bfloat16_and_an_average_of_weights_train(tmp_path):
+    run = running.setup(experiment(precision="bfloat16", ema=0.9))
+    first = [parameter.clone() for parameter in run.model.parameters()]
+    expected = None
+    for images, labels in run.loader.epoch(0):
+        training.train_step(run, images, labels)
+        now = run.model.head.weight.detach()
+        # The first update copies, the following average.
+        expected = now.clone() if expected is None else 0.9 * expected + 0.1 * now
+    torch.testing.assert_close(run.ema.module.head.weight, expected)
+    assert not all(torch.equal(a, b) for a, b in zip(first, run.model.parameters(), strict=True))
+    summary = training.train(experiment(precision="bfloat16", ema=0.9), RunDir(tmp_path / "run"), QUIET)
+    assert summary["top1"] > 0.1
+    assert any(name.startswith("ema.") for name in weights(RunDir(tmp_path / "run")))
+
+
+def test_norms_biases_and_positions_can_be_spared_from_decay():
+    run = running.setup(experiment(decay_all=False))
+    spared = {id(p) for p in run.optimizer.param_groups[1]["params"]}
+    names = {name for name, p in run.model.named_parameters() if id(p) in spared}
+    assert run.optimizer.param_groups[1]["weight_decay"] == 0
+    assert {"tokens.pos_embed", "tokens.cls_token", "norm.weight", "head.bias"} <= names
+    assert "head.weight" not in names
+    assert "backbone.blocks.0.attn.qkv.weight" not in names
+
+
+def test_a_finished_run_can_be_made_longer(whole, tmp_path):
+    directory = RunDir(tmp_path / "run")
+    training.train(experiment(), directory, QUIET)
+    longer = training.continued(directory.experiment(), ["train.epochs=6"])
+    directory.reopen(longer)
+    assert json.loads((directory.path / "summary-3-epochs.json").read_text())["epochs"] == 3
+    summary = training.train(longer, directory, QUIET)
+    lines = directory.metrics()
+    assert [line["epoch"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    assert without_times(lines[:3]) == without_times(whole.metrics())
+    # 15 of now 30 steps are done, 2 of them warm-up: the cosine is back where a run of 30 has it.
+    assert lines[3]["learning_rate"] == pytest.approx(1e-3 * (1 + np.cos(np.pi * (19 - 2) / 28)))
+    assert {line["stage"] for line in lines[3:]} == {"frozen"}
+    assert summary["order"] == whole.summary()["order"]
+    with pytest.raises(ValueError, match=r"train.epochs=2 is less than the run's 6 epochs"):
+        training.continued(longer, ["train.epochs=2"])
+    with pytest.raises(ValueError, match=r"--resume cannot change 'model.name'; it may change train.epochs"):
+        training.continued(longer, ["model.name=vit"])
+
+
+def test_what_a_machine_cannot_do_is_named():
+    with pytest.raises(ValueError, match=r"train.precision=float16 needs a GPU"):
+        running.setup(experiment(precision="float16"))
+    world = running.World(0, 3, torch.device("cpu"))
+    with pytest.raises(ValueError, match=r"train.batch_size=256 is not divisible by 3 processes"):
+        running.setup(experiment(), world)
