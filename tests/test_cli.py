@@ -27,7 +27,7 @@ def test_version_and_help():
     assert reorder("--version").stdout.startswith("reorder 0.")
     top = reorder("--help")
     assert top.returncode == 0
-    for command in ("train", "report", "scans", "coverage", "bench"):
+    for command in ("train", "evaluate", "report", "scans", "coverage", "bench"):
         assert command in top.stdout
         shown = reorder(command, "--help")
         assert shown.returncode == 0
@@ -51,6 +51,15 @@ def test_train_ends_with_a_table_of_three_orders_and_a_report(tmp_path):
     report = reorder("report", tmp_path / "run", tmp_path / "run" / "fixed-row", "-o", tmp_path / "report")
     assert report.returncode == 0, report.stderr
     assert (tmp_path / "report" / "table.md").read_text().count("\n") == 4
+    one = reorder("evaluate", "run", "--order", "run/fixed-row/order.json", cwd=tmp_path)
+    assert one.returncode == 0, one.stderr
+    assert "digits, 360 images" in one.stdout
+    saved = tmp_path / one.stdout.split("saved: ")[1].strip()
+    assert (saved / "correct.npy").exists()
+    two = reorder("evaluate", "run", "run/fixed-row", cwd=tmp_path)
+    assert two.returncode == 0, two.stderr
+    assert two.stdout.startswith("run minus run/fixed-row, top-1: ")
+    assert "McNemar's test: p = " in two.stdout
     other = reorder("train", "digits", *TINY, "train.seed=5", "--out", tmp_path / "run")
     assert other.returncode == 2
     assert "holds a run of another configuration" in other.stderr
@@ -108,6 +117,16 @@ def test_scans_are_drawn(tmp_path, ending):
         (["train", "absent.yaml"], "cannot read absent.yaml"),
         (["train", "--resume", "nowhere"], "nowhere is not a run directory"),
         (["report", "nowhere"], "nowhere is not a run directory"),
+        (["evaluate"], "missing argument"),
+        (["evaluate", "nowhere"], "nowhere is not a run directory"),
+        (
+            ["evaluate", "nowhere", "--data", "name"],
+            "--data takes key=value, such as name=digits, got 'name'",
+        ),
+        (["evaluate", "nowhere", "elsewhere"], "nowhere is not a run directory"),
+        (["evaluate", "a", "b", "c"], "one run to evaluate or two to compare, not 3"),
+        (["evaluate", "a", "b", "--order", "short.json"], "--order and --data are for one run"),
+        (["evaluate", "a", "--data", "name=idx", "root=b"], "repeat --data for each key=value"),
         (["scans", "--rows", "0"], "0 x 14"),
         (["scans", "-o", "short.json/scans.png"], "cannot use short.json"),
         (["train", "--out", "short.json/run"], "cannot use short.json"),

@@ -16,6 +16,7 @@ from reorder.config import Experiment, build
 from reorder.display import Display
 from reorder.distributed import Stopped, join, requeue
 from reorder.figures import coverage_figure, save_figure, scan_figure
+from reorder.judge import compare_runs, describe_difference, describe_evaluation, evaluate_run
 from reorder.presets import PRESETS, preset
 from reorder.report import rows_of, terminal_table, write_report
 from reorder.run_dir import RunDir
@@ -113,6 +114,41 @@ def train(
             page = write_report(runs, directory.path / "report")
             display.console.print(terminal_table(rows_of(runs)))
             display.say(f"report: {page}")
+
+
+@app.command()
+def evaluate(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN | A B", help="A run to evaluate, or two to compare.")
+    ],
+    order: Annotated[Path | None, typer.Option(help="Order file to read in; default: the run's own.")] = None,
+    data: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Other data; repeat for more keys.")
+    ] = None,
+) -> None:
+    """Evaluate a run's last checkpoint, or compare two finished runs image by image.
+
+    One run: top-1, top-5 and loss, with bootstrap standard errors and 95% intervals; they and the
+    correctness of each image are kept in RUN/evaluations. Other data are normalised by their own mean and
+    deviation. Two runs: the paired difference in top-1, A minus B, and McNemar's test.
+
+    Example: `reorder evaluate runs/spiral-1 --order runs/row/order.json`
+
+    Example: `reorder evaluate runs/spiral-1 --data name=digits`
+
+    Example: `reorder evaluate runs/spiral-1 runs/row`
+    """
+    if len(runs) > 2:
+        raise ValueError(f"give one run to evaluate or two to compare, not {len(runs)}")
+    display, directories = Display(), [RunDir(path) for path in runs]
+    if len(directories) == 1:
+        where, result = evaluate_run(directories[0], order, data or [])
+        display.say(f"{describe_evaluation(result)}\nsaved: {where}")
+        return
+    if order is not None or data:
+        raise ValueError("--order and --data are for one run; repeat --data for each key=value")
+    a, b = directories
+    display.say(describe_difference(a, b, compare_runs(a, b)))
 
 
 @app.command()

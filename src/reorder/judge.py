@@ -1,0 +1,159 @@
+"""Judging finished work: a run's last checkpoint on validation images, and one run against another."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from reorder import order as orders
+from reorder.config import Experiment, build
+from reorder.evaluate import PairedDifference, bootstrap, evaluate, paired_difference
+from reorder.run_dir import RunDir
+from reorder.train import Run, setup
+
+# N patches, n images
+
+
+def load_run(directory: RunDir, experiment: Experiment | None = None) -> Run:
+    """A run's model and learner as its last checkpoint left them; an experiment with other data may be given.
+
+    Other data are resized for the model, and normalised by their own mean and deviation.
+    """
+    own = directory.experiment()
+    checkpoint = directory.load_checkpoint()
+    if checkpoint is None:
+        raise ValueError(
+            f"{directory.path} has no checkpoint yet; train it with: reorder train --resume {directory.path}"
+        )
+    tensors, state = checkpoint
+    run = setup(experiment or own)
+    classes, channels = len(tensors["model.head.bias"]), run.model.tokens.image_shape[0]
+    pixels = tensors["model.tokens.patch_embed.proj.weight"].shape[1]
+    trained_channels = pixels // own.model.patch_size**2
+    if (classes, trained_channels) != (run.model.head.out_features, channels):
+        raise ValueError(
+            f"data.name={run.experiment.data.name} has {run.model.head.out_features} classes and {channels} "
+            f"channels; the model of {directory.path} knows {classes} and {trained_channels}"
+        )
+    for prefix, module in (("model.", run.model), ("learner.", run.learner)):
+        module.load_state_dict(
+            {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        )
+    run.epoch = state["epoch"]
+    return run
+
+
+def evaluate_run(
+    directory: RunDir, order_file: Path | None, overrides: list[str]
+) -> tuple[Path, dict[str, Any]]:
+    """Evaluate a run's last checkpoint, in its own order and on its own data unless others are given.
+
+    The result and the correctness of each image go to a directory in the run's evaluations, named after what
+    was evaluated; one that exists is read, not written. Returns that directory and the result.
+    """
+    for override in overrides:
+        if "=" not in override:
+            raise ValueError(f"--data takes key=value, such as name=digits, got {override!r}")
+    changes = [f"data.{override.removeprefix('data.')}" for override in overrides]
+    run = load_run(directory, build(directory.experiment(), overrides=changes))
+    order = run.learner.order(run.epoch * run.loader.steps_per_epoch - 1)
+    if order_file is not None:
+        order = orders.load(order_file, run.model.grid).order
+    about = {
+        "data": dataclasses.asdict(run.experiment.data),
+        "epoch": run.epoch,
+        "order": order.tolist(),
+    }
+    label = f"{run.experiment.data.name}-{order_file.stem if order_file else 'own'}-epoch-{run.epoch}"
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
+    where = directory.path / "evaluations" / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', label)}-{digest}"
+    if not where.exists():
+        _write(where, *_measure(run, order), about)
+    return where, _read_result(where / "result.json")
+
+
+def _measure(run: Run, order: Tensor) -> tuple[Tensor, dict[str, Any]]:
+    """Correctness (n,) of the validation images read in an order (N,), and what it amounts to."""
+    result = evaluate(run.model, run.loader.validate(), order)
+    numbers: dict[str, Any] = {"images": len(result.correct), "loss": result.loss}
+    for name, correct in (("top1", result.correct), ("top5", result.correct5)):
+        generator = torch.Generator().manual_seed(run.experiment.train.seed)
+        spread = bootstrap(correct, generator=generator)
+        numbers[name] = correct.double().mean().item()
+        numbers[f"{name}_sem"], numbers[f"{name}_interval"] = spread.sem, [spread.low, spread.high]
+    return result.correct, numbers
+
+
+def _write(where: Path, correct: Tensor, numbers: dict[str, Any], about: dict[str, Any]) -> None:
+    """Both files of an evaluation, whole or not at all."""
+    temporary = where.with_name(f"{where.name}.tmp")
+    temporary.mkdir(parents=True, exist_ok=True)
+    np.save(temporary / "correct.npy", correct.cpu().numpy())
+    (temporary / "result.json").write_text(json.dumps(numbers | about, indent=1) + "\n")
+    os.replace(temporary, where)
+
+
+def _read_result(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} is damaged; remove {path.parent} to evaluate anew") from error
+
+
+def describe_evaluation(result: dict[str, Any]) -> str:
+    """The lines of text that a result amounts to."""
+    lines = [f"{result['data']['name']}, {result['images']} images, after epoch {result['epoch']}"]
+    for name, key in (("top-1", "top1"), ("top-5", "top5")):
+        low, high = result[f"{key}_interval"]
+        lines.append(
+            f"{name} {100 * result[key]:.2f} ± {100 * result[f'{key}_sem']:.2f} % "
+            f"(95% interval {100 * low:.2f} to {100 * high:.2f})"
+        )
+    return "\n".join([*lines, f"loss  {result['loss']:.4f}"])
+
+
+# Keys that change nothing about which images a run is validated on.
+TRAINING_ONLY = ("data.augment",)
+
+
+def compare_runs(a: RunDir, b: RunDir) -> PairedDifference:
+    """The paired difference in top-1 of two finished runs that were validated on the same images."""
+    ours, theirs = a.experiment().data, b.experiment().data
+    found = {f"data.{key}": (value, getattr(theirs, key)) for key, value in dataclasses.asdict(ours).items()}
+    correct_a, correct_b = _correct(a), _correct(b)
+    found["number of images"] = len(correct_a), len(correct_b)
+    for key, (first, second) in found.items():
+        if first != second and key not in TRAINING_ONLY:
+            raise ValueError(
+                f"{a.path} and {b.path} have different validation sets: their {key} is {first} and {second}"
+            )
+    return paired_difference(correct_a, correct_b, generator=torch.Generator().manual_seed(0))
+
+
+def _correct(run: RunDir) -> Tensor:
+    """Correctness (n,) of a finished run's validation images."""
+    if run.summary() is None:
+        raise ValueError(f"{run.path} is not finished; continue it with: reorder train --resume {run.path}")
+    path = run.path / "correct.npy"
+    try:
+        return torch.from_numpy(np.load(path))
+    except (OSError, ValueError, EOFError, TypeError) as error:
+        raise ValueError(f"{path} is missing or damaged; evaluate the run's checkpoint instead") from error
+
+
+def describe_difference(a: RunDir, b: RunDir, paired: PairedDifference) -> str:
+    """The lines of text that a paired difference amounts to."""
+    spread = paired.spread
+    return (
+        f"{a.path} minus {b.path}, top-1: {100 * paired.difference:+.2f} ± {100 * spread.sem:.2f} points "
+        f"(95% interval {100 * spread.low:+.2f} to {100 * spread.high:+.2f})\n"
+        f"only the first is right on {paired.only_a} images, only the second on {paired.only_b}\n"
+        f"McNemar's test: p = {paired.p_value:.3g} ({paired.test})"
+    )
