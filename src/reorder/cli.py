@@ -14,7 +14,7 @@ from reorder.analysis import write_coverage
 from reorder.config import Experiment, build
 from reorder.display import Display
 from reorder.figures import coverage_figure, save_figure, scan_figure
-from reorder.presets import PRESETS, preset
+from reorder.presets import PRESETS, describe, preset
 from reorder.report import rows_of, terminal_table, write_report
 from reorder.run_dir import RunDir
 from reorder.scans import scan
@@ -84,8 +84,9 @@ def train(
     Example: `reorder train --resume runs/spiral-1`
     """
     if list_presets:
-        for name, function in PRESETS.items():
-            print(f"{name:12} {function.__doc__}")
+        width = max(map(len, PRESETS))
+        for name in PRESETS:
+            print(f"{name:{width}}  {describe(preset(name))}")
         return
     if resume is not None:
         if arguments or out is not None:

@@ -17,7 +17,7 @@ from reorder.config import Experiment
 from reorder.data import Loader, load_dataset
 from reorder.display import Display, Progress
 from reorder.evaluate import Evaluation, bootstrap_sem, evaluate
-from reorder.learner import FixedOrder, OrderLearner, as_order
+from reorder.learner import FixedOrder, OrderLearner, RandomOrder, as_order, random_order
 from reorder.run_dir import RunDir
 from reorder.scans import SCANS
 
@@ -63,7 +63,7 @@ def setup(experiment: Experiment) -> Run:
     loader = Loader(
         data, experiment.model.image_shape, settings.batch_size, experiment.data.augment, settings.seed
     )
-    initial = initial_order(experiment.order.scan, model.grid)
+    initial = initial_order(experiment.order.scan, model.grid, settings.seed)
     learner = _learner(experiment, model.grid, initial, settings.epochs * loader.steps_per_epoch)
     groups: list[dict[str, Any]] = [
         {"params": list(model.parameters())},
@@ -77,12 +77,14 @@ def setup(experiment: Experiment) -> Run:
     return run
 
 
-def initial_order(name: str, grid: tuple[int, int]) -> Tensor:
-    """The order (N,) that `order.scan` names: a scan, or an order file."""
+def initial_order(name: str, grid: tuple[int, int], seed: int = 0) -> Tensor:
+    """The order (N,) that `order.scan` names: a scan, a random one given by the seed, or an order file."""
     if name.endswith(".json"):
         return orders.load(name, grid).order
+    if name == "random":
+        return random_order(grid, seed)
     if name not in SCANS:
-        choices = ", ".join(SCANS)
+        choices = ", ".join([*SCANS, "random"])
         raise ValueError(
             f"order.scan: unknown scan {name!r}; choose from {choices}, or an order file (*.json)"
         )
@@ -95,6 +97,8 @@ def _learner(
     settings = experiment.order
     if settings.policy == "none":
         return FixedOrder(grid, initial)
+    if settings.policy == "random":
+        return RandomOrder(grid, initial, experiment.train.seed)
     return OrderLearner(
         grid,
         initial,
