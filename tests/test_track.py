@@ -2,8 +2,13 @@
 
 import importlib.machinery
 import importlib.util
+import json
+import os
+import sqlite3
+import subprocess
 import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +19,7 @@ from reorder import track
 from reorder.config import Experiment, Train
 
 LINE = {"epoch": 2, "step": 20, "stage": "policy", "loss": 1.5, "top1": 0.25, "baseline": None}
-NUMBERS = {"epoch": 2, "step": 20, "loss": 1.5, "top1": 0.25}
+NUMBERS = {"epoch": 2, "loss": 1.5, "top1": 0.25}
 LOGITS = torch.tensor([0.0, -1.0, -0.5, -0.25, -0.75, -0.1])
 
 
@@ -131,5 +136,41 @@ def test_services_are_sent_numbers_and_images_and_resume_under_one_identity(name
     assert image["logits"].shape == (224, 336, 3)
 
 
+SEND = """
+import sys, torch
+from pathlib import Path
+from reorder import track
+from reorder.config import Experiment, Train
+for step in (10, 20):  # stopped and resumed
+    tracker = track.start(Experiment(train=Train(track=sys.argv[1])), Path(sys.argv[2]), step - 10)
+    track.track_epoch(tracker, {"step": step, "stage": "policy", "loss": 1.5}, torch.arange(6.0), (2, 3))
+    tracker.close()
+"""
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_the_real_services_keep_what_was_sent_without_a_network(name, tmp_path):
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"{name} is not installed")
+    source = str(Path(track.__file__).parents[1])
+    away = {"WANDB_MODE": "offline", "TRACKIO_DIR": str(tmp_path / "trackio"), "HF_HUB_OFFLINE": "1"}
+    env = os.environ | away | {"PYTHONPATH": source}
+    subprocess.run([sys.executable, "-c", SEND, name, str(tmp_path)], env=env, check=True, timeout=120)
+    if name == "trackio":
+        with sqlite3.connect(tmp_path / "trackio" / "reorder.db") as database:
+            rows = database.execute("select step, metrics from metrics").fetchall()
+        sent = [(step, json.loads(metrics)) for step, metrics in rows]
+        assert [each for each in sent if "logits" not in each[1]] == [
+            (10, {"loss": 1.5}),
+            (20, {"loss": 1.5}),
+        ]
+    else:
+        records = [path.read_bytes() for path in sorted(tmp_path.rglob("*.wandb"))]
+        assert len(records) == 2
+        assert all(b"loss" in record and b"1.5" in record for record in records)
+    assert len(list(tmp_path.rglob("*.png"))) == 2
+
+
 def test_metrics_that_are_no_numbers_are_left_out():
-    assert track.numbers(LINE | {"done": True}) == NUMBERS
+    metrics = {"loss": 1.5, "epoch": 2, "stage": "policy", "baseline": None, "done": True}
+    assert track.numbers(metrics) == {"loss": 1.5, "epoch": 2}

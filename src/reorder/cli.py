@@ -76,8 +76,9 @@ def train(
     """Train a model, with a fixed order or one that is learned.
 
     Keys: model.name, model.size, model.image_size, model.patch_size, model.options.\\*, data.name, data.root,
-    data.augment, train.epochs, train.batch_size, train.learning_rate, train.seed, train.compare, order.scan,
-    order.policy, order.estimator, order.temperature, order.learning_rate, and more in a run's config.yaml.
+    data.augment, train.epochs, train.batch_size, train.learning_rate, train.seed, train.compare, train.track,
+    order.scan, order.policy, order.estimator, order.temperature, order.learning_rate, and more in a run's
+    config.yaml.
 
     Example: `reorder train digits order.scan=spiral train.seed=1 --out runs/spiral-1`
 

@@ -64,7 +64,7 @@ class TensorBoard:
 class Service:
     """Weights & Biases, or trackio, which is called alike; a resumed run goes on under its identity.
 
-    Where it is sent is theirs to configure: WANDB_MODE=offline, WANDB_PROJECT, TRACKIO_DIR, ...
+    Where it is sent is theirs to configure: WANDB_MODE=offline, TRACKIO_DIR and so on.
     """
 
     def __init__(self, module: str, experiment: Experiment, directory: Path, **more: Any):
@@ -119,9 +119,10 @@ def start(experiment: Experiment, directory: Path, first_step: int = 0) -> Track
 
 def track_epoch(tracker: Tracker, line: dict[str, Any], logits: Tensor, grid: tuple[int, int]) -> None:
     """Send an epoch's line of metrics and, if there is a policy, its logits (N,) as a map of the grid."""
-    tracker.log(line, line["step"])
+    step = line["step"]
+    tracker.log({name: value for name, value in line.items() if name != "step"}, step)  # it is the axis
     if len(logits):
-        tracker.image("logits", logits.detach().cpu().view(grid).numpy(), line["step"])
+        tracker.image("logits", logits.detach().cpu().view(grid).numpy(), step)
 
 
 def numbers(metrics: dict[str, Any]) -> dict[str, float]:
