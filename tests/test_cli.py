@@ -75,7 +75,10 @@ def test_quiet_prints_nothing_and_a_file_can_be_given(tmp_path):
 
 
 def test_list_shows_the_presets():
-    assert "digits" in reorder("train", "--list").stdout
+    listed = reorder("train", "--list").stdout.splitlines()
+    assert listed[0].startswith("digits ")
+    (line,) = (line for line in listed if line.split()[0] == "paper/mamba-fmow-snake-reorder")
+    assert line.endswith("base mamba, fmow, 100 epochs, batch 320, order: learned from snake")
 
 
 def test_ctrl_c_leaves_a_run_that_continues(tmp_path):

@@ -14,6 +14,7 @@ from reorder import train as training
 from reorder.config import Data, Experiment, Model, Order, Train
 from reorder.data import DATASETS, Split, load_dataset
 from reorder.display import Display, Progress
+from reorder.distributed import StopSignals
 from reorder.judge import compare_runs, describe_difference, describe_evaluation, evaluate_run, load_run
 from reorder.run_dir import RunDir
 
@@ -105,11 +106,9 @@ def test_an_unfinished_run_is_read_as_its_metrics_say(tmp_path, epochs):
     run = training.setup(plan)
     directory.create(plan)
     for _ in range(epochs):
-        run.metrics.append(training.train_epoch(run, Progress()))
-        run.epoch += 1
-    training.save(run, directory)
+        training.train_epoch(run, directory, Progress(), StopSignals())
     _, result = evaluate_run(directory, None, [])
-    assert result["epoch"] == epochs
+    assert result["step"] == 5 * epochs
     assert result["loss"] == directory.metrics()[-1]["validation_loss"]
     assert run.metrics[-1]["stage"] == ("warm-up" if epochs == 1 else "policy")
     assert (result["order"] == [0, 1, 2, 3]) == (epochs == 1)

@@ -1,5 +1,7 @@
 """The learner: its curriculum, its effect on the logits, and that it finds an order known to be best."""
 
+import itertools
+import math
 import re
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import torch
 
 import reorder
 from reorder import OrderLearner
-from reorder.learner import FixedOrder
+from reorder.learner import FixedOrder, RandomOrder, policy_metrics, random_order
 from reorder.order import invert, kendall_tau
 
 REWARD_EVALUATIONS = 8_000
@@ -184,3 +186,65 @@ def test_the_readmes_drop_in_runs_in_a_plain_loop():
     assert scope["best"].tolist() == learner.order().tolist()
     assert sorted(learner.order().tolist()) == list(range(16))
     assert scope["losses"].mean() < 0.69  # better than chance: the model was trained as well
+
+
+def test_one_random_order_is_a_function_of_the_seed():
+    first, again, other = (random_order((5, 6), seed) for seed in (0, 0, 1))
+    assert sorted(first.tolist()) == list(range(30))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_random_orders_are_a_function_of_seed_and_step_and_are_uniform():
+    learner = RandomOrder((1, 3), "row", seed=2)
+    orders = [tuple(learner.sample(step).tolist()) for step in range(6000)]
+    assert orders[:50] == [tuple(RandomOrder((1, 3), seed=2).sample(step).tolist()) for step in range(50)]
+    assert orders[:50] != [tuple(RandomOrder((1, 3), seed=3).sample(step).tolist()) for step in range(50)]
+    counts = [orders.count(each) for each in itertools.permutations(range(3))]
+    assert sum((count - 1000) ** 2 / 1000 for count in counts) < 20.5  # chi-square, 5 degrees, p = 0.001
+
+
+def test_random_orders_are_tested_in_a_fixed_one_and_learn_nothing():
+    learner = RandomOrder((3, 3), "spiral", seed=1)
+    learner.sample(7)
+    assert torch.equal(learner.order(), reorder.scan("spiral", 3, 3))
+    assert torch.equal(learner.order(step=7), reorder.scan("spiral", 3, 3))
+    assert not list(learner.parameters())
+    assert learner.loss(torch.ones(4)) == 0
+    assert (learner.stage(7), learner.temperature(7)) == ("random", 0.0)
+    assert policy_metrics(learner, 7) == {}
+
+
+def test_policy_metrics_against_the_entropy_over_all_orders():
+    # From equal logits every order is equally likely, whatever the temperature: log 4! nats.
+    learner = OrderLearner((2, 2), "row", total_steps=100, warmup_fraction=0.1, policy_fraction=0.5)
+    learner.policy.logits.data.zero_()
+    assert policy_metrics(learner, 5) == {"baseline": None, "advantage": None, "entropy": 0.0}
+    learner.sample(35)
+    assert policy_metrics(learner, 35)["entropy"] == pytest.approx(math.log(24))
+    assert policy_metrics(learner, 80)["entropy"] == 0.0
+    # At different logits the mean over steps of one temperature is the sum of -p log p over the 24 orders.
+    learner.policy.logits.data = torch.tensor([0.3, -0.2, 0.0, 0.1])
+    learner.temperature = lambda step: 0.2
+    orders = torch.tensor(list(itertools.permutations(range(4))))
+    log_probs = [
+        sum(o - math.log(sum(math.exp(x) for x in z[i:])) for i, o in enumerate(z))
+        for z in ((learner.policy.logits.detach()[order] / 0.2).tolist() for order in orders)
+    ]
+    truth = -sum(math.exp(each) * each for each in log_probs)
+    estimates = [policy_metrics(learner, step)["entropy"] for step in range(2000)]
+    assert sum(estimates) / 2000 == pytest.approx(truth, rel=0.02)
+
+
+def test_policy_metrics_hold_the_baseline_and_last_advantage_also_after_a_restart():
+    learner = OrderLearner((2, 2), "row", total_steps=100, warmup_fraction=0, policy_fraction=1)
+    for step, loss in ((20, 2.0), (21, 3.0)):
+        learner.sample(step)
+        learner.loss(torch.full((4,), loss))
+    # b = -2, then 0.99 * -2 + 0.01 * -3 = -2.01; A = -3 + 2.01.
+    metrics = policy_metrics(learner, 21)
+    assert metrics["baseline"] == pytest.approx(-2.01)
+    assert metrics["advantage"] == pytest.approx(-0.99)
+    copy = OrderLearner((2, 2), "row", total_steps=100, warmup_fraction=0, policy_fraction=1)
+    copy.load_state_dict(learner.state_dict())
+    assert policy_metrics(copy, 21) == metrics

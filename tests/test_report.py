@@ -25,6 +25,7 @@ def test_table_cells_are_percentages_with_their_standard_error():
     assert cells == ("row, fixed", "vit mini", "91.23 ± 1.48", "100.00", "1234")
     learned = SUMMARY | {"policy": "global", "scan": "some/where/mine.json"}
     assert name_of(learned) == "learned from mine"
+    assert name_of(SUMMARY | {"policy": "random"}) == "random every batch"
     table = markdown_table([Row("row, fixed", SUMMARY)])
     assert table.splitlines()[2].startswith("| row, fixed | vit mini | 91.23 ± 1.48 |")
 
@@ -44,9 +45,13 @@ def test_runs_that_read_alike_are_told_apart(monkeypatch, tmp_path):
 
 
 def test_curves_hold_every_run():
-    lines = [{"epoch": e, "stage": "fixed", "validation_top1": e / 10} for e in (1, 2)]
+    stages = {1: "fixed", 2: "random"}
+    lines = [{"epoch": e, "stage": stages[e], "validation_top1": e / 10} for e in (1, 2)]
     axes = figures.curve_figure([("a", lines), ("b", lines[:1])]).axes[0]
     assert [list(line.get_ydata()) for line in axes.lines] == [[10, 20], [10]]
+    assert not axes.patches  # shades are for the stages of a policy
+    policy = [{"epoch": 1, "stage": "policy", "validation_top1": 0.1}]
+    assert len(figures.curve_figure([("c", policy)]).axes[0].patches) == 1
 
 
 def test_paths_are_drawn_from_slot_to_slot():

@@ -296,3 +296,15 @@ def test_the_comparison_trains_row_major_the_initial_scan_and_the_policy(tmp_pat
     assert runs[0].summary()["order"] == [0, 1, 2, 3]
     again = training.train_with_comparison(short, RunDir(tmp_path / "run"), QUIET)
     assert [run.path for run in again] == [run.path for run in runs]
+
+
+@pytest.mark.parametrize("order", [{"scan": "random", "policy": "none"}, {"scan": "row", "policy": "random"}])
+def test_random_orders_train_and_report(tmp_path, order):
+    short = experiment(**order)
+    short = replace(short, train=replace(short.train, epochs=1, seed=3))
+    directory = RunDir(tmp_path / "run")
+    summary = training.train(short, directory, QUIET)
+    # On a 2 x 2 grid: what seed 3 draws once, or row-major to be tested in.
+    once = torch.randperm(4, generator=torch.Generator().manual_seed(3)).tolist()
+    assert summary["order"] == (once if order["scan"] == "random" else [0, 1, 2, 3])
+    assert write_report([directory], tmp_path / "report").exists()

@@ -17,7 +17,7 @@ from reorder.display import Display
 from reorder.distributed import Stopped, join, requeue
 from reorder.figures import coverage_figure, save_figure, scan_figure
 from reorder.judge import compare_runs, describe_difference, describe_evaluation, evaluate_run
-from reorder.presets import PRESETS, preset
+from reorder.presets import PRESETS, describe, preset
 from reorder.report import rows_of, terminal_table, write_report
 from reorder.run_dir import RunDir
 from reorder.scans import scan
@@ -79,8 +79,9 @@ def train(
     """Train a model, with a fixed order or one that is learned.
 
     Keys: model.name, model.size, model.image_size, model.patch_size, model.options.\\*, data.name, data.root,
-    data.augment, train.epochs, train.batch_size, train.learning_rate, train.seed, train.compare, order.scan,
-    order.policy, order.estimator, order.temperature, order.learning_rate, and more in a run's config.yaml.
+    data.augment, train.epochs, train.batch_size, train.learning_rate, train.seed, train.compare, train.track,
+    order.scan, order.policy, order.estimator, order.temperature, order.learning_rate, and more in a run's
+    config.yaml.
 
     Example: `reorder train digits order.scan=spiral train.seed=1 --out runs/spiral-1`
 
@@ -89,8 +90,9 @@ def train(
     Example: `torchrun --nproc-per-node 2 -m reorder train digits`
     """
     if list_presets:
-        for name, function in PRESETS.items():
-            print(f"{name:12} {function.__doc__}")
+        width = max(map(len, PRESETS))
+        for name in PRESETS:
+            print(f"{name:{width}}  {describe(preset(name))}")
         return
     with join() as world:
         if resume is not None:

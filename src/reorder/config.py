@@ -76,8 +76,10 @@ class Train:
     keep: int = 2  # checkpoints
     seed: int = 0
     compare: bool = False  # also train the fixed row-major and initial orders, and end with a table
+    track: str = "none"  # where to send the metrics besides metrics.jsonl
 
     def __post_init__(self) -> None:
+        _choose("train.track", self.track, ("none", "tensorboard", "wandb", "trackio"))
         _at_least("train.epochs", self.epochs, 1)
         _at_least("train.batch_size", self.batch_size, 1)
         _choose("train.precision", self.precision, ("float32", "bfloat16", "float16"))
@@ -103,8 +105,8 @@ class Train:
 class Order:
     """The order that is read, or from which the policy starts, and how the policy learns."""
 
-    scan: str = "row"  # a scan, or the path of an order file
-    policy: str = "none"
+    scan: str = "row"  # a scan, `random` for one random order, or the path of an order file
+    policy: str = "none"  # `random`: another random order for every batch, nothing learned
     estimator: str = "exact"
     temperature: float = 0.2  # the peak, midway through the policy stage
     learning_rate: float = 1e-4
@@ -115,7 +117,7 @@ class Order:
     def __post_init__(self) -> None:
         if self.scan.endswith(".json"):
             self.scan = str(Path(self.scan).resolve())  # the run may be continued from another directory
-        _choose("order.policy", self.policy, ("none", "global"))
+        _choose("order.policy", self.policy, ("none", "global", "random"))
         _choose("order.estimator", self.estimator, ("paper", "exact"))
         _choose("order.warmup_order", self.warmup_order, ("row", "init"))
         for key in ("temperature", "learning_rate", "warmup_fraction", "policy_fraction"):

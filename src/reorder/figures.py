@@ -12,7 +12,7 @@ from reorder.scans import SCANS
 # N patches, E epochs
 
 INK, START, STOP = "#2b4fab", "#d62728", "#000000"
-STAGE_SHADES = {"warm-up": "#f3e9d2", "policy": "#dbe7f5", "frozen": "#ececec", "fixed": "#ffffff"}
+STAGE_SHADES = {"warm-up": "#f3e9d2", "policy": "#dbe7f5", "frozen": "#ececec"}
 
 
 def draw_path(axes: Axes, order: np.ndarray, grid: tuple[int, int], title: str) -> None:
@@ -88,10 +88,8 @@ def curve_figure(runs: list[tuple[str, list[dict[str, Any]]]]) -> Figure:
         epochs = [line["epoch"] for line in lines]
         axes.plot(epochs, [100 * line["validation_top1"] for line in lines], style, label=name)
         for line in lines:
-            if line["stage"] != "fixed":
-                axes.axvspan(
-                    line["epoch"] - 0.5, line["epoch"] + 0.5, color=STAGE_SHADES[line["stage"]], lw=0
-                )
+            if shade := STAGE_SHADES.get(line["stage"]):  # fixed and random have none
+                axes.axvspan(line["epoch"] - 0.5, line["epoch"] + 0.5, color=shade, lw=0)
     axes.set(xlabel="epoch (shaded: warm-up, policy, frozen)", ylabel="validation top-1 (%)")
     axes.legend(loc="lower right")
     return figure

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from reorder import order as orders
 from reorder.config import Experiment, build
-from reorder.evaluate import PairedDifference, bootstrap, evaluate, paired_difference
+from reorder.evaluate import PairedDifference, bootstrap, paired_difference
+from reorder.run import Run, load_tensors, setup, unwrapped
 from reorder.run_dir import RunDir
-from reorder.train import Run, setup
+from reorder.train import validate
 
 # N patches, n images
 
@@ -27,26 +28,24 @@ def load_run(directory: RunDir, experiment: Experiment | None = None) -> Run:
     Other data are resized for the model, and normalised by their own mean and deviation.
     """
     own = directory.experiment()
-    checkpoint = directory.load_checkpoint()
+    checkpoint, _ = directory.load_checkpoint()
     if checkpoint is None:
         raise ValueError(
             f"{directory.path} has no checkpoint yet; train it with: reorder train --resume {directory.path}"
         )
     tensors, state = checkpoint
     run = setup(experiment or own)
-    classes, channels = len(tensors["model.head.bias"]), run.model.tokens.image_shape[0]
+    model = unwrapped(run.model)
+    classes, channels = len(tensors["model.head.bias"]), model.tokens.image_shape[0]
     pixels = tensors["model.tokens.patch_embed.proj.weight"].shape[1]
     trained_channels = pixels // own.model.patch_size**2
-    if (classes, trained_channels) != (run.model.head.out_features, channels):
+    if (classes, trained_channels) != (model.head.out_features, channels):
         raise ValueError(
-            f"data.name={run.experiment.data.name} has {run.model.head.out_features} classes and {channels} "
+            f"data.name={run.experiment.data.name} has {model.head.out_features} classes and {channels} "
             f"channels; the model of {directory.path} knows {classes} and {trained_channels}"
         )
-    for prefix, module in (("model.", run.model), ("learner.", run.learner)):
-        module.load_state_dict(
-            {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-        )
-    run.epoch = state["epoch"]
+    load_tensors(run, tensors)
+    run.step = state["step"]
     return run
 
 
@@ -63,15 +62,15 @@ def evaluate_run(
             raise ValueError(f"--data takes key=value, such as name=digits, got {override!r}")
     changes = [f"data.{override.removeprefix('data.')}" for override in overrides]
     run = load_run(directory, build(directory.experiment(), overrides=changes))
-    order = run.learner.order(run.epoch * run.loader.steps_per_epoch - 1)
+    order = run.learner.order(run.step - 1)
     if order_file is not None:
-        order = orders.load(order_file, run.model.grid).order
+        order = orders.load(order_file, unwrapped(run.model).grid).order
     about = {
         "data": dataclasses.asdict(run.experiment.data),
-        "epoch": run.epoch,
+        "step": run.step,
         "order": order.tolist(),
     }
-    label = f"{run.experiment.data.name}-{order_file.stem if order_file else 'own'}-epoch-{run.epoch}"
+    label = f"{run.experiment.data.name}-{order_file.stem if order_file else 'own'}-step-{run.step}"
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
     where = directory.path / "evaluations" / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', label)}-{digest}"
     if not where.exists():
@@ -81,7 +80,7 @@ def evaluate_run(
 
 def _measure(run: Run, order: Tensor) -> tuple[Tensor, dict[str, Any]]:
     """Correctness (n,) of the validation images read in an order (N,), and what it amounts to."""
-    result = evaluate(run.model, run.loader.validate(), order)
+    result = validate(run, order)
     numbers: dict[str, Any] = {"images": len(result.correct), "loss": result.loss}
     for name, correct in (("top1", result.correct), ("top5", result.correct5)):
         generator = torch.Generator().manual_seed(run.experiment.train.seed)
@@ -109,7 +108,7 @@ def _read_result(path: Path) -> dict[str, Any]:
 
 def describe_evaluation(result: dict[str, Any]) -> str:
     """The lines of text that a result amounts to."""
-    lines = [f"{result['data']['name']}, {result['images']} images, after epoch {result['epoch']}"]
+    lines = [f"{result['data']['name']}, {result['images']} images, after step {result['step']}"]
     for name, key in (("top-1", "top1"), ("top-5", "top5")):
         low, high = result[f"{key}_interval"]
         lines.append(

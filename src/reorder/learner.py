@@ -26,6 +26,17 @@ def as_order(init: str | Tensor, grid: tuple[int, int]) -> Tensor:
     return validate(order, rows * columns)
 
 
+def random_order(grid: tuple[int, int], seed: int) -> Tensor:
+    """One uniformly random order (N,), a function of the seed."""
+    return torch.randperm(grid[0] * grid[1], generator=torch.Generator().manual_seed(seed))
+
+
+def step_generator(seed: int, step: int) -> torch.Generator:
+    """Noise for one step; on the CPU, so that every device gets the same."""
+    entropy = np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(entropy >> np.uint64(1)))
+
+
 class FixedOrder(nn.Module):
     """Reads every batch in one order; the same questions as `OrderLearner`, nothing to learn."""
 
@@ -49,6 +60,26 @@ class FixedOrder(nn.Module):
 
     def order(self, step: int | None = None) -> Tensor:
         return self.fixed
+
+
+class RandomOrder(FixedOrder):
+    """Reads every batch in another random order, a function of (seed, step), and is tested in a fixed one.
+
+    The paper's baseline without a policy; it does not say in which order that was tested. Ours is `init`,
+    row-major unless told otherwise: a random one would make the accuracy a matter of chance.
+    """
+
+    def __init__(self, grid: tuple[int, int], init: str | Tensor = "row", seed: int = 0):
+        super().__init__(grid, init)
+        self.seed = seed
+
+    def stage(self, step: int) -> str:
+        return "random"
+
+    def sample(self, step: int) -> Tensor:
+        """The order (N,) in which to read this step's batch."""
+        order = torch.randperm(len(self.fixed), generator=step_generator(self.seed, step))
+        return order.to(self.fixed.device)
 
 
 class OrderLearner(nn.Module):
@@ -124,7 +155,7 @@ class OrderLearner(nn.Module):
         if self.stage(step) == curriculum.WARM_UP:
             orders = self.first[None]
         else:
-            orders = self.policy.sample(1, heat, self._generator(step))
+            orders = self.policy.sample(1, heat, step_generator(self.seed, step))
         self._drawn = (orders, heat)
         if self.stage(step) != curriculum.POLICY:
             # Without a gradient an optimizer leaves the logits alone: no weight decay, no leftover momentum.
@@ -150,7 +181,22 @@ class OrderLearner(nn.Module):
             return self.first
         return self.policy.mode()
 
-    def _generator(self, step: int) -> torch.Generator:
-        """Noise for one step; on the CPU, so that every device gets the same."""
-        entropy = np.random.SeedSequence([self.seed, step]).generate_state(1, np.uint64)[0]
-        return torch.Generator().manual_seed(int(entropy >> np.uint64(1)))
+
+def policy_metrics(learner: OrderLearner | FixedOrder, step: int) -> dict[str, float | None]:
+    """How a policy stands after a step; nothing for orders that are not learned.
+
+    The baseline and the last advantage are None before the first reward. The entropy (in nats) is of the
+    distribution of that step, estimated along one order drawn from it; 0 at temperature 0.
+    """
+    if not isinstance(learner, OrderLearner):
+        return {}
+    baseline, heat, entropy = learner.estimator.baseline, learner.temperature(step), 0.0
+    if heat > 0:
+        with torch.no_grad():
+            order = learner.policy.sample(1, heat, step_generator(learner.seed, step))
+            entropy = learner.policy.entropy(order, heat).item()
+    return {
+        "baseline": baseline.value.item() if baseline.started else None,
+        "advantage": baseline.advantage.item() if baseline.started else None,
+        "entropy": entropy,
+    }

@@ -1,9 +1,16 @@
-"""Presets: functions that return a complete experiment; variants derive from one another."""
+"""Presets: functions that return a complete experiment; variants derive from one another.
+
+`paper/...` are the runs of the paper: its main results (sections 4 and 5) and its ablations (appendix).
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
 
 from reorder.config import Data, Experiment, Model, Order, Train
+from reorder.scans import SCANS
 
 
 def digits() -> Experiment:
@@ -23,13 +30,137 @@ def digits_vit() -> Experiment:
     return replace(base, model=replace(base.model, name="vit"))
 
 
+# The paper's batch sizes, over all devices.
+BATCH_SIZES = {
+    ("vit", "imagenet"): 896,
+    ("vit", "fmow"): 448,
+    ("transformer_xl", "imagenet"): 640,
+    ("transformer_xl", "fmow"): 320,
+    ("longformer", "imagenet"): 640,
+    ("longformer", "fmow"): 320,
+    ("mamba", "imagenet"): 640,
+    ("mamba", "fmow"): 320,
+}
+# Section 4 states these two; everything else is the default of the backbone.
+OPTIONS = {"transformer_xl": {"memory": 128}, "longformer": {"window": 14}}
+
+
+def paper(model: str, data: str, scan: str) -> Experiment:
+    """A Base model that reads one scan for 100 epochs: the recipe of section 4."""
+    return Experiment(
+        model=Model(
+            name=model, size="base", image_size=224, patch_size=16, options=dict(OPTIONS.get(model, {}))
+        ),
+        data=Data(name=data, augment="flip"),
+        train=Train(
+            epochs=100,
+            batch_size=BATCH_SIZES[model, data],
+            learning_rate=1e-4,
+            weight_decay=0.03,
+            warmup_epochs=5,
+        ),
+        order=Order(scan=scan, policy="none"),
+    )
+
+
+def paper_reorder(model: str, data: str, scan: str) -> Experiment:
+    """The same, but the scan is where a policy starts: Algorithm 1 and the curriculum of section 5.3.
+
+    The policy's learning rate is 1e-4 in section 5.3 and 1e-5 in section 4; we follow the former.
+    """
+    base = paper(model, data, scan)
+    order = replace(
+        base.order,
+        policy="global",
+        estimator="paper",
+        temperature=0.2,
+        learning_rate=1e-4,
+        warmup_fraction=15 / 100,
+        policy_fraction=30 / 100,
+    )
+    return replace(base, order=order)
+
+
+def without_flips(base: Experiment) -> Experiment:
+    """Resize and centre crop only."""
+    return replace(base, data=replace(base.data, augment="none"))
+
+
+def for_300_epochs(base: Experiment) -> Experiment:
+    """Trained three times as long from the start; the policy learns in the same epochs, 15 to 45."""
+    stretch = 300 / base.train.epochs
+    order = replace(
+        base.order,
+        warmup_fraction=base.order.warmup_fraction / stretch,
+        policy_fraction=base.order.policy_fraction / stretch,
+    )
+    return replace(base, train=replace(base.train, epochs=300), order=order)
+
+
+def with_order(base: Experiment, scan: str, policy: str = "none") -> Experiment:
+    """Another order to read or to start from."""
+    return replace(base, order=replace(base.order, scan=scan, policy=policy))
+
+
+def _main_results() -> dict[str, Callable[[], Experiment]]:
+    """Four models, two datasets, six scans, each fixed and as the start of a policy."""
+    return {
+        f"paper/{model}-{data}-{scan}{suffix}": partial(build, model, data, scan)
+        for model, data in BATCH_SIZES
+        for scan in SCANS
+        for suffix, build in (("", paper), ("-reorder", paper_reorder))
+    }
+
+
+def _ablations() -> dict[str, Callable[[], Experiment]]:
+    """The appendix, all of it Transformer-XL on ImageNet."""
+    main, run = _main_results(), "paper/transformer_xl-imagenet"
+    row = main[f"{run}-row"]
+    # The saved order is that of the best run with a policy; `order.scan=` takes another file.
+    learned = f"runs/{run}-column-reorder/order.json"
+    runs = {
+        f"{name}-no-flips": _then(without_flips, base) for name, base in main.items() if name.startswith(run)
+    }
+    for name in (f"{run}-row", f"{run}-row-reorder"):
+        runs[f"{name}-300-epochs"] = _then(for_300_epochs, main[name])
+    runs[f"{run}-random"] = lambda: with_order(row(), "random")
+    runs[f"{run}-random-every-batch"] = lambda: with_order(row(), "row", policy="random")
+    runs[f"{run}-learned"] = lambda: with_order(row(), learned)
+    return runs
+
+
+def _then(
+    change: Callable[[Experiment], Experiment], base: Callable[[], Experiment]
+) -> Callable[[], Experiment]:
+    return lambda: change(base())
+
+
 PRESETS: dict[str, Callable[[], Experiment]] = {
     "digits": digits,
     "digits-vit": digits_vit,
+    **_main_results(),
+    **_ablations(),
 }
 
 
 def preset(name: str) -> Experiment:
     if name not in PRESETS:
-        raise ValueError(f"unknown preset {name!r}; choose from {', '.join(PRESETS)}, or give a YAML file")
+        near = get_close_matches(name, PRESETS) or ["digits", "digits-vit", "paper/..."]
+        raise ValueError(
+            f"unknown preset {name!r}; choose from {', '.join(near)} (`reorder train --list` shows all), "
+            "or give a YAML file"
+        )
     return PRESETS[name]()
+
+
+def describe(experiment: Experiment) -> str:
+    """What an experiment does, in one short line."""
+    model, data, train, order = experiment.model, experiment.data, experiment.train, experiment.order
+    # a saved order goes by the name of the run directory it is in
+    start = Path(order.scan).parent.name if order.scan.endswith(".json") else order.scan
+    reads = {"none": start, "global": f"learned from {start}", "random": f"random every batch, tests {start}"}
+    flips = "" if data.augment == "flip" else ", no flips"
+    return (
+        f"{model.size} {model.name}, {data.name}{flips}, {train.epochs} epochs, batch {train.batch_size}, "
+        f"order: {reads[order.policy]}"
+    )

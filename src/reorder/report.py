@@ -25,9 +25,10 @@ HEADINGS = ("order", "model", "top-1 (%)", "top-5 (%)", "images/s")
 
 
 def name_of(summary: dict[str, Any]) -> str:
-    """What a run reads in: a fixed scan, or what was learned from one."""
+    """What a run reads in: a fixed scan, what was learned from one, or any order."""
     scan = Path(summary["scan"]).stem
-    return f"{scan}, fixed" if summary["policy"] == "none" else f"learned from {scan}"
+    names = {"none": f"{scan}, fixed", "global": f"learned from {scan}", "random": "random every batch"}
+    return names[summary["policy"]]
 
 
 def rows_of(runs: list[RunDir]) -> list[Row]:
@@ -80,7 +81,7 @@ def markdown_table(rows: list[Row]) -> str:
 
 def run_figures(run: RunDir, row: Row) -> dict[str, Figure]:
     """Figures of one run that learns: where its policy started and ended, and its logits by epoch."""
-    if row.summary["policy"] == "none":
+    if row.summary["policy"] in ("none", "random"):
         return {}
     logits, initial = run.policy()
     grid = (row.summary["grid"][0], row.summary["grid"][1])

@@ -15,12 +15,14 @@ class RunningBaseline(nn.Module):
 
     value: Tensor
     started: Tensor
+    advantage: Tensor  # the mean of the last ones
 
     def __init__(self, momentum: float = 0.99, start_at_zero: bool = False):
         super().__init__()
         self.momentum = momentum
         self.register_buffer("value", torch.zeros(()))
         self.register_buffer("started", torch.tensor(start_at_zero))
+        self.register_buffer("advantage", torch.zeros(()))
 
     def advantages(self, rewards: Tensor) -> Tensor:
         """Rewards (K,) less the baseline, which takes them in first (Algorithm 1, lines 7 and 8)."""
@@ -28,6 +30,7 @@ class RunningBaseline(nn.Module):
         before = self.value if self.started else mean  # the first reward starts the baseline
         self.value.copy_(self.momentum * before + (1 - self.momentum) * mean)
         self.started.fill_(True)
+        self.advantage.copy_(mean - self.value)
         return rewards - self.value.to(rewards)
 
 

@@ -16,7 +16,7 @@ from reorder.config import Experiment
 from reorder.data import Loader, load_dataset
 from reorder.display import Display
 from reorder.distributed import World, mean
-from reorder.learner import FixedOrder, OrderLearner, as_order
+from reorder.learner import FixedOrder, OrderLearner, RandomOrder, as_order, random_order
 from reorder.run_dir import Checkpoint, RunDir
 from reorder.scans import SCANS
 
@@ -112,7 +112,7 @@ def setup(experiment: Experiment, world: World | None = None) -> Run:
         world.rank,
         world.size,
     )
-    initial = initial_order(order.scan, model.grid)
+    initial = initial_order(order.scan, model.grid, settings.seed)
     # The learner is small and stays on the CPU: its float64 sums are not for every accelerator.
     learner = _learner(experiment, model.grid, initial, settings.epochs * loader.steps_per_epoch)
     if isinstance(learner, OrderLearner):
@@ -174,12 +174,14 @@ def parallelise(model: nn.Module, compiled: bool, world: World) -> nn.Module:
     return DistributedDataParallel(ready, device_ids=devices)
 
 
-def initial_order(name: str, grid: tuple[int, int]) -> Tensor:
-    """The order (N,) that `order.scan` names: a scan, or an order file."""
+def initial_order(name: str, grid: tuple[int, int], seed: int = 0) -> Tensor:
+    """The order (N,) that `order.scan` names: a scan, a random one given by the seed, or an order file."""
     if name.endswith(".json"):
         return orders.load(name, grid).order
+    if name == "random":
+        return random_order(grid, seed)
     if name not in SCANS:
-        choices = ", ".join(SCANS)
+        choices = ", ".join([*SCANS, "random"])
         raise ValueError(
             f"order.scan: unknown scan {name!r}; choose from {choices}, or an order file (*.json)"
         )
@@ -192,6 +194,8 @@ def _learner(
     settings = experiment.order
     if settings.policy == "none":
         return FixedOrder(grid, initial)
+    if settings.policy == "random":
+        return RandomOrder(grid, initial, experiment.train.seed)
     return OrderLearner(
         grid,
         initial,
@@ -230,6 +234,17 @@ def save(run: Run, directory: RunDir) -> None:
         )
 
 
+def load_tensors(run: Run, tensors: dict[str, Tensor]) -> None:
+    """Weights of the model, of its average if there is one, and the learner's state, from a checkpoint."""
+    modules = {"model.": unwrapped(run.model), "learner.": run.learner}
+    if run.ema is not None:
+        modules["ema."] = run.ema
+    for prefix, module in modules.items():
+        module.load_state_dict(
+            {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        )
+
+
 def restore(run: Run, directory: RunDir, display: Display) -> None:
     """Bring a run to the state of its directory's newest sound checkpoint, if it has one."""
     checkpoint, damaged = directory.load_checkpoint()
@@ -237,12 +252,7 @@ def restore(run: Run, directory: RunDir, display: Display) -> None:
         display.say(f"{directory.path}/checkpoints/{name} is damaged; using the one before")
     if checkpoint is None:
         return
-    modules = {"model.": unwrapped(run.model), "learner.": run.learner}
-    if run.ema is not None:
-        modules["ema."] = run.ema
-    for prefix, module in modules.items():
-        own = {k.removeprefix(prefix): v for k, v in checkpoint.tensors.items() if k.startswith(prefix)}
-        module.load_state_dict(own)
+    load_tensors(run, checkpoint.tensors)
     for key in PLAIN_STATE:
         setattr(run, key, checkpoint.state[key])
     run.so_far = SoFar(**checkpoint.state["so_far"])

@@ -2,7 +2,7 @@
 
 import signal
 import time
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from reorder import curriculum
+from reorder import curriculum, track
 from reorder import order as orders
 from reorder.config import Experiment, build
 from reorder.display import Display, Progress
 from reorder.distributed import Stopped, StopSignals, World, mean, on_any
 from reorder.evaluate import Evaluation, bootstrap_sem, evaluate
+from reorder.learner import policy_metrics
 from reorder.run import MOST_SKIPPED, Run, SoFar, derive_seed, policy_logits, restore, save, setup, unwrapped
 from reorder.run_dir import RunDir
 
@@ -30,20 +31,30 @@ def train(
     if (finished := directory.summary()) is not None:
         display.say(f"{directory.path} is finished already")
         return finished
+    track.check(experiment.train.track)
     run = setup(experiment, world or World(0, 1, torch.device("cpu")))
     if run.world.first:
         directory.create(experiment)
     restore(run, directory, display)
-    scan = Path(experiment.order.scan).stem
-    title = f"{scan} fixed" if experiment.order.policy == "none" else f"learned from {scan}"
-    stop = StopSignals()
+    stop, steps = StopSignals(), run.loader.steps_per_epoch
     with (
         stop.watched(),
-        display.training(title, experiment.train.epochs, run.loader.steps_per_epoch, run.step) as progress,
+        closing(
+            track.start(experiment, directory.path, run.step) if run.world.first else track.Nowhere()
+        ) as tracker,
+        display.training(title_of(experiment), experiment.train.epochs, steps, run.step) as progress,
     ):
         while run.step < run.total_steps:
             train_epoch(run, directory, progress, stop)
+            track.track_epoch(tracker, run.metrics[-1], run.logits[-1], unwrapped(run.model).grid)
     return finish(run, directory)
+
+
+def title_of(experiment: Experiment) -> str:
+    """What a run reads in, in a few words."""
+    scan = Path(experiment.order.scan).stem
+    titles = {"none": f"{scan} fixed", "random": "random every batch"}
+    return titles.get(experiment.order.policy, f"learned from {scan}")
 
 
 def train_epoch(run: Run, directory: RunDir, progress: Progress, stop: StopSignals) -> None:
@@ -144,6 +155,7 @@ def epoch_metrics(run: Run, epoch: int) -> dict[str, Any]:
         "validation_top1": validation.top1,
         "validation_top5": validation.top5,
         "kendall_tau_from_start": orders.kendall_tau(learner.order(), run.initial),
+        **policy_metrics(learner, last),
         "skipped_steps": run.skipped,
         "images_per_second": so_far.seen * run.world.size / max(1e-9, run.seconds - so_far.began),
     }
@@ -201,7 +213,14 @@ def summarise(run: Run, result: Evaluation, order: Tensor) -> dict[str, Any]:
     }
 
 
-RESUME_MAY_CHANGE = ("train.epochs", "train.threads", "train.keep", "train.checkpoint_minutes", "data.root")
+RESUME_MAY_CHANGE = (
+    "train.epochs",
+    "train.threads",
+    "train.keep",
+    "train.checkpoint_minutes",
+    "train.track",
+    "data.root",
+)
 
 
 def continued(experiment: Experiment, overrides: list[str]) -> Experiment:
