@@ -1,6 +1,7 @@
 """Training: a classifier next to the order its patches are read in, as in Algorithm 1 of the paper."""
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def setup(experiment: Experiment) -> Run:
             raise ValueError(
                 f"model.options.{key} is no option of a backbone; use model.{key}, or the data's"
             )
-    settings, data = experiment.train, load_dataset(experiment.data.name, experiment.data.root)
+    settings, data = experiment.train, load_dataset(experiment.data, experiment.model.image_shape)
     model = create_model(
         experiment.model.name,
         experiment.model.size,
@@ -60,9 +61,7 @@ def setup(experiment: Experiment) -> Run:
         len(data.classes),
         **experiment.model.options,
     )
-    loader = Loader(
-        data, experiment.model.image_shape, settings.batch_size, experiment.data.augment, settings.seed
-    )
+    loader = Loader(data, experiment.data, settings.batch_size, settings.seed)
     initial = initial_order(experiment.order.scan, model.grid)
     learner = _learner(experiment, model.grid, initial, settings.epochs * loader.steps_per_epoch)
     groups: list[dict[str, Any]] = [
@@ -170,7 +169,7 @@ def train_epoch(run: Run, progress: Progress) -> dict[str, Any]:
         )
     elapsed = time.perf_counter() - began
     run.seconds += elapsed
-    validation = evaluate(model, run.loader.validate(), learner.order(step - 1))
+    validation = evaluate(model, _validation(run), learner.order(step - 1))
     return {
         "epoch": run.epoch + 1,
         "step": step,
@@ -185,6 +184,10 @@ def train_epoch(run: Run, progress: Progress) -> dict[str, Any]:
         "kendall_tau_from_start": orders.kendall_tau(learner.order(), run.initial),
         "images_per_second": seen / elapsed,
     }
+
+
+def _validation(run: Run) -> Iterator[tuple[Tensor, Tensor]]:
+    return ((images, labels) for _, images, labels in run.loader.validate())
 
 
 def save(run: Run, directory: RunDir) -> None:
@@ -223,7 +226,7 @@ def restore(run: Run, directory: RunDir) -> None:
 def finish(run: Run, directory: RunDir) -> dict[str, Any]:
     """Evaluate with the order found and write the results."""
     order = run.learner.order(run.total_steps - 1)
-    result = evaluate(run.model, run.loader.validate(), order)
+    result = evaluate(run.model, _validation(run), order)
     summary = summarise(run, result, order)
     directory.write_correct(result.correct)
     directory.write_metrics(run.metrics)
