@@ -58,7 +58,7 @@ def test_debians_fashion_mnist_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(idx, "DEBIAN", tmp_path / "fashion-mnist")
     assert len(load_dataset(Data(name="idx"), (5, 5)).train) == 20
     monkeypatch.setattr(idx, "DEBIAN", tmp_path / "missing")
-    with pytest.raises(ValueError, match="data.name=idx needs data.root="):
+    with pytest.raises(ValueError, match=r"data.name=idx needs data.root="):
         load_dataset(Data(name="idx"), (5, 5))
 
 
@@ -83,25 +83,25 @@ def test_what_is_wrong_with_the_files_is_said(tmp_path):
     images, labels = tmp_path / "train-images-idx3-ubyte", tmp_path / "t10k-labels-idx1-ubyte"
     whole = images.read_bytes()
     images.write_bytes(whole[:-1])
-    with pytest.raises(ValueError, match="has 499 bytes of data"):
+    with pytest.raises(ValueError, match=r"has 499 bytes of data"):
         load(tmp_path)
     images.write_bytes(b"\x89PNG" + whole[4:])
-    with pytest.raises(ValueError, match="is not an IDX file of bytes in 3 dimensions"):
+    with pytest.raises(ValueError, match=r"is not an IDX file of bytes in 3 dimensions"):
         load(tmp_path)
     images.write_bytes(whole)
     write(labels, np.array([0, 1, 2, 9, 0, 1], np.uint8))
-    with pytest.raises(ValueError, match="4 classes, but image 3 has the label 9"):
+    with pytest.raises(ValueError, match=r"4 classes, but image 3 has the label 9"):
         load(tmp_path)
     write(labels, np.array([0], np.uint8))
-    with pytest.raises(ValueError, match="6 images, but .* 1 labels"):
+    with pytest.raises(ValueError, match=r"6 images, but .* 1 labels"):
         load(tmp_path)
     tree(tmp_path, counts=(20, 0))
-    with pytest.raises(ValueError, match="t10k-images-idx3-ubyte has no images"):
+    with pytest.raises(ValueError, match=r"t10k-images-idx3-ubyte has no images"):
         load(tmp_path)
     images.unlink()
     images.with_name("train-images-idx3-ubyte.gz").write_bytes(gzip.compress(whole)[:-20])
-    with pytest.raises(ValueError, match="is not a whole gzip file"):
+    with pytest.raises(ValueError, match=r"is not a whole gzip file"):
         load(tmp_path)
     tree(tmp_path / "other")
-    with pytest.raises(ValueError, match="more than one dataset"):
+    with pytest.raises(ValueError, match=r"more than one dataset"):
         load(tmp_path)

@@ -68,7 +68,7 @@ def test_images_are_resized_to_the_models_size():
 
 
 def test_unknown_datasets_and_oversized_batches_are_named():
-    with pytest.raises(ValueError, match="unknown dataset 'mnist'; choose from digits"):
+    with pytest.raises(ValueError, match=r"unknown dataset 'mnist'; choose from digits"):
         load_dataset(Data(name="mnist"), (8, 8))
     with pytest.raises(ValueError, match=r"train.batch_size=2000 is more than the 1437 training images"):
         loader(batch_size=2000)

@@ -124,7 +124,7 @@ class Loader:
 
         Rank r has the images r, r + W, r + 2W, ...: each image once over all ranks.
         """
-        own = torch.arange(self.rank, len(self.dataset.validation), self.world_size)
+        own = torch.arange(len(self.dataset.validation))[self.rank :: self.world_size]
         parts = own.split(self.batch_size // self.world_size) if len(own) else ()
         requests = [Request(indices, torch.zeros(len(indices), dtype=torch.bool)) for indices in parts]
         replies = self._replies(self.dataset.validation, requests, replace=False)
