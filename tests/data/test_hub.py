@@ -1,4 +1,4 @@
-"""Datasets of the Hugging Face library: the real one where it is installed, and without it the way to get it."""
+"""Datasets of the Hugging Face library where it is installed, and else the way to get it."""
 
 import sys
 

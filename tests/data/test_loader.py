@@ -1,4 +1,4 @@
-"""Batches of image files: the same for any number of workers and ranks, also from the middle and with damage."""
+"""Batches of image files: the same for any number of workers and ranks, from any step, and with damage."""
 
 import logging
 

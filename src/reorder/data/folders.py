@@ -62,7 +62,7 @@ def _by_folder(
     root = find_root(settings)
     train = find_paths(root, TRAIN, settings.train_list)
     validation = find_paths(root, VALIDATION, settings.validation_list)
-    classes = sorted({class_of(path) for path in train} - {None})
+    classes = sorted({name for path in train if (name := class_of(path)) is not None})
     flat = any(class_of(path) is None for path in validation)
     return (
         Files(root, train, find_labels(root, train, classes), transform),

@@ -71,8 +71,8 @@ class Reader(torch.utils.data.Dataset):
 class Loader:
     """Normalised images in shuffled batches for training or in sequence for validation, for one rank of W.
 
-    Rank r has the samples r, r + W, r + 2W, ... of every global batch: those of all ranks, interleaved, are the
-    batches of one process.
+    Rank r has the samples r, r + W, r + 2W, ... of every global batch: those of all ranks, interleaved,
+    are the batches of one process.
     """
 
     def __init__(
