@@ -35,7 +35,8 @@ class Transform(NamedTuple):
             _reduce(image, (right - left) / resized[1], (lower - upper) / resized[0])
             across, down = image.size[0] / width, image.size[1] / height  # below 1 if reduced
             part = _centre(self.shape, resized, (left * across, upper * down, right * across, lower * down))
-            pixels = image.convert("RGB").resize(self.shape[::-1], Image.Resampling.BILINEAR, part)
+            colour = image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
+            pixels = colour.resize(self.shape[::-1], Image.Resampling.BILINEAR, part)
         return torch.from_numpy(np.array(pixels)).permute(2, 0, 1).contiguous()
 
     def _refuse_bomb(self, image: Image.Image) -> None:
