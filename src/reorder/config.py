@@ -71,6 +71,8 @@ class Data:
         for key in ("root", "train_list", "validation_list"):
             if (path := getattr(self, key)) is not None:  # the run may be continued from another directory
                 setattr(self, key, str(Path(path).expanduser().resolve()))
+        if self.name.startswith("hf:") and (path := Path(self.name.removeprefix("hf:"))).is_dir():
+            self.name = f"hf:{path.resolve()}"
 
 
 @dataclass

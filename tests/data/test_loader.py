@@ -1,6 +1,9 @@
 """Batches of image files: the same for any number of workers and ranks, from any step, and with damage."""
 
 import logging
+import multiprocessing
+import os
+import signal
 
 import pytest
 import torch
@@ -41,6 +44,23 @@ def test_workers_change_nothing_and_leave_the_runs_generator_alone(folder):
     assert equal(plain.epoch(3), many.epoch(3))
     assert equal(plain.validate(), many.validate())
     assert torch.equal(state, torch.get_rng_state())
+
+
+def test_an_interrupt_at_the_terminal_leaves_the_workers_at_work(folder):
+    expected = loader(folder, batch_size=1).epoch(0)
+    batches = loader(folder, batch_size=1, workers=1).epoch(0)
+    first = next(batches)
+    (worker,) = multiprocessing.active_children()
+    os.kill(worker.pid, signal.SIGINT)
+    assert equal(expected, [first, *batches])
+
+
+def test_an_epoch_that_is_left_ends_its_workers(folder):
+    batches = loader(folder, batch_size=1, workers=1).epoch(0)
+    next(batches)
+    assert len(multiprocessing.active_children()) == 1
+    batches.close()
+    assert multiprocessing.active_children() == []
 
 
 @pytest.mark.parametrize("world_size", [2, 4])

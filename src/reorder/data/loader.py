@@ -3,6 +3,7 @@
 import logging
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -107,6 +108,7 @@ class Loader:
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """This rank's images (B / W, C, H, W) and labels (B / W,), shuffled and flipped anew each epoch."""
+        assert 0 <= first_step <= self.steps_per_epoch
         random = np.random.default_rng([self.seed, epoch])
         count = len(self.dataset.train)
         shuffled = torch.from_numpy(random.permutation(count))
@@ -162,6 +164,11 @@ def _workers(settings: config.Data) -> int:
     return max(1, min(8, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
+def _ignore_interrupts(worker: int) -> None:
+    """Ctrl-C is sent to every process at the terminal, but only the training may decide when to end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def _in_processes(reader: Reader, requests: list[Request], workers: int) -> Iterator[Reply]:
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
@@ -173,6 +180,7 @@ def _in_processes(reader: Reader, requests: list[Request], workers: int) -> Iter
         sampler=requests,  # any iterable of what the reader takes
         num_workers=workers,
         multiprocessing_context=context,
+        worker_init_fn=_ignore_interrupts,
         generator=torch.Generator(),  # or it would draw from the run's own
     )
     return iter(loader)
