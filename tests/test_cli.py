@@ -90,9 +90,9 @@ def test_ctrl_c_leaves_a_run_that_continues(tmp_path):
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert said.startswith("reorder: interrupted; training continues")
+    assert said.startswith("reorder: stopped by SIGINT and saved")
     assert said.count("\n") == 1
-    assert list((tmp_path / "run" / "checkpoints").glob("epoch-*"))
+    assert list((tmp_path / "run" / "checkpoints").glob("step-*"))
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])

@@ -12,7 +12,8 @@ from reorder import create_model
 from reorder import order as orders
 from reorder import train as training
 from reorder.config import Data, Experiment, Model, Order, Train
-from reorder.data import DATASETS, Split, load_dataset
+from reorder.data import DATASETS, load_dataset
+from reorder.data.datasets import Memory
 from reorder.display import Display, Progress
 from reorder.distributed import StopSignals
 from reorder.judge import compare_runs, describe_difference, describe_evaluation, evaluate_run, load_run
@@ -88,11 +89,12 @@ def test_another_order_is_what_the_model_is_read_in(learned, tmp_path):
     assert result["order"] == [3, 1, 0, 2]
     assert where != evaluate_run(learned, None, [])[0]
     model = create_model("transformer_xl", "mini", 8, 4, 1, 10).eval()
-    (file,) = learned.path.glob("checkpoints/*/weights.safetensors")
+    newest = (learned.path / "checkpoints" / "latest").read_text()
+    file = learned.path / "checkpoints" / newest / "weights.safetensors"
     model.load_state_dict(
         {k.removeprefix("model."): v for k, v in load_file(file).items() if k.startswith("model.")}
     )
-    data = load_dataset("digits")
+    data = load_dataset(Data(), (8, 8))
     images = (data.validation.images / 255 - data.mean[:, None, None]) / data.deviation[:, None, None]
     with torch.no_grad():
         literal = model(images, order).argmax(1) == data.validation.labels
@@ -115,14 +117,17 @@ def test_an_unfinished_run_is_read_as_its_metrics_say(tmp_path, epochs):
 
 
 def test_other_data_need_the_channels_and_classes_of_the_model(learned, monkeypatch):
-    digits = load_dataset("digits")
-    half = digits._replace(validation=Split(digits.validation.images[:100], digits.validation.labels[:100]))
-    monkeypatch.setitem(DATASETS, "half", lambda root: half)
+    digits = load_dataset(Data(), (8, 8))
+    first = Memory(digits.validation.images[:100], digits.validation.labels[:100], (8, 8))
+    half = digits._replace(validation=first)
+    monkeypatch.setitem(DATASETS, "half", lambda settings, shape: half)
     where, result = evaluate_run(learned, None, ["name=half"])
     assert (result["images"], result["data"]["name"]) == (100, "half")
     assert (np.load(where / "correct.npy") == np.load(learned.path / "correct.npy")[:100]).all()
     assert evaluate_run(learned, None, ["data.name=half"]) == (where, result)
-    monkeypatch.setitem(DATASETS, "more", lambda root: digits._replace(classes=list("abcdefghijk")))
+    monkeypatch.setitem(
+        DATASETS, "more", lambda settings, shape: digits._replace(classes=list("abcdefghijk"))
+    )
     with pytest.raises(ValueError, match=r"more has 11 classes and 1 channels; .* knows 10 and 1"):
         evaluate_run(learned, None, ["name=more"])
 

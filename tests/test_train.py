@@ -184,7 +184,7 @@ def test_models_are_evaluated_in_the_order_that_was_learned(finished):
     order = orders.load(finished.path / "order.json").order
     assert order.tolist() != list(range(4))  # else this test would say nothing
     with torch.no_grad():
-        images, labels = run.loader.validation
+        _, images, labels = (torch.cat(parts) for parts in zip(*run.loader.validate(), strict=True))
         right, wrong = ((run.model(images, o).argmax(1) == labels).numpy() for o in (order, order.flip(0)))
     assert np.array_equal(np.load(finished.path / "correct.npy"), right)
     assert not np.array_equal(right, wrong)

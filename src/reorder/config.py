@@ -49,11 +49,30 @@ class Model:
 @dataclass
 class Data:
     name: str = "digits"
-    root: str | None = None
+    root: str | None = None  # the dataset's directory; of hf:, where downloads are kept
     augment: str = "flip"
+    workers: int | None = None  # processes that decode; by default one per core, at most 8
+    max_broken: int = 10  # unreadable images to replace before the run is stopped
+    max_pixels: int | None = None  # of one image; larger ones count as broken. By default the dataset's limit
+    train_list: str | None = None  # a file of paths relative to the root, instead of the training split
+    validation_list: str | None = None
+    crop_to_box: bool = False  # fmow: only what is inside the annotated box
+    stream: bool = False  # hf: fetch into a temporary file instead of the library's cache
 
     def __post_init__(self) -> None:
         _choose("data.augment", self.augment, ("flip", "none"))
+        _at_least("data.max_broken", self.max_broken, 0)
+        for key, least in (("workers", 0), ("max_pixels", 1)):
+            if getattr(self, key) is not None:
+                _at_least(f"data.{key}", getattr(self, key), least)
+        for key, kind in (("crop_to_box", "fmow"), ("stream", "hf")):
+            if getattr(self, key) and self.name.partition(":")[0] != kind:
+                raise ValueError(f"data.{key} is for {kind}, not for data.name={self.name}")
+        for key in ("root", "train_list", "validation_list"):
+            if (path := getattr(self, key)) is not None:  # the run may be continued from another directory
+                setattr(self, key, str(Path(path).expanduser().resolve()))
+        if self.name.startswith("hf:") and (path := Path(self.name.removeprefix("hf:"))).is_dir():
+            self.name = f"hf:{path.resolve()}"
 
 
 @dataclass

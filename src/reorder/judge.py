@@ -119,7 +119,7 @@ def describe_evaluation(result: dict[str, Any]) -> str:
 
 
 # Keys that change nothing about which images a run is validated on.
-TRAINING_ONLY = ("data.augment",)
+TRAINING_ONLY = ("data.augment", "data.workers", "data.max_broken", "data.train_list")
 
 
 def compare_runs(a: RunDir, b: RunDir) -> PairedDifference:

@@ -93,7 +93,7 @@ def setup(experiment: Experiment, world: World | None = None) -> Run:
     if settings.threads:
         torch.set_num_threads(settings.threads)
     torch.manual_seed(settings.seed)
-    data = load_dataset(experiment.data.name, experiment.data.root)
+    data = load_dataset(experiment.data, experiment.model.image_shape)
     model = create_model(
         experiment.model.name,
         experiment.model.size,
@@ -103,15 +103,7 @@ def setup(experiment: Experiment, world: World | None = None) -> Run:
         len(data.classes),
         **experiment.model.options,
     ).to(world.device)
-    loader = Loader(
-        data,
-        experiment.model.image_shape,
-        settings.batch_size,
-        experiment.data.augment,
-        settings.seed,
-        world.rank,
-        world.size,
-    )
+    loader = Loader(data, experiment.data, settings.batch_size, settings.seed, world.rank, world.size)
     initial = initial_order(order.scan, model.grid, settings.seed)
     # The learner is small and stays on the CPU: its float64 sums are not for every accelerator.
     learner = _learner(experiment, model.grid, initial, settings.epochs * loader.steps_per_epoch)

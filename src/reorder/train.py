@@ -220,6 +220,7 @@ RESUME_MAY_CHANGE = (
     "train.checkpoint_minutes",
     "train.track",
     "data.root",
+    "data.workers",
 )
 
 

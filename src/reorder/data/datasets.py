@@ -1,16 +1,66 @@
-"""Labelled images by the name of their dataset."""
+"""Datasets by name: labelled images, split for training and validation and checked before use."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from reorder import config
+from reorder.data import fmow, folders, hub, idx
+from reorder.data.transform import DEVIATION, MAX_PIXELS, MAX_PIXELS_FMOW, MEAN, Transform
 
-class Split(NamedTuple):
-    images: Tensor  # (n, C, H, W), uint8
+# n images in a split, B in a batch, C channels, H x W pixels of the model's images
+
+
+class Split(Protocol):
+    """Labelled images of the model's size."""
+
     labels: Tensor  # (n,), long
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(H, W)"""
+
+    def __len__(self) -> int: ...
+
+    def read(self, index: int) -> Tensor:
+        """One image, uint8 (C, H, W); raises whatever is wrong with it."""
+
+    def name(self, index: int) -> str:
+        """Where the image is, for a person."""
+
+
+class Memory:
+    """Images decoded once and kept as uint8 (n, C, H, W) of the model's size."""
+
+    largest = 2**31  # bytes to keep; beyond, images are kept as they came and resized when they are read
+
+    def __init__(self, images: Tensor, labels: Tensor, shape: tuple[int, int]):
+        self.labels, self.shape = labels, shape
+        fits = images.shape[0] * images.shape[1] * shape[0] * shape[1] <= self.largest
+        self.images = torch.cat([self._resize(part) for part in images.split(1024)]) if fits else images
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, indices: Tensor) -> Tensor:
+        """Images (B, C, H, W) of indices (B,)."""
+        return self._resize(self.images[indices])
+
+    def read(self, index: int) -> Tensor:
+        return self.batch(torch.tensor([index]))[0]
+
+    def name(self, index: int) -> str:
+        return f"image {index}"
+
+    def _resize(self, images: Tensor) -> Tensor:
+        if tuple(images.shape[2:]) == self.shape:
+            return images
+        resized = F.interpolate(images.float(), self.shape, mode="bilinear", antialias=True)
+        return resized.round_().clamp_(0, 255).to(torch.uint8)
 
 
 class Dataset(NamedTuple):
@@ -22,10 +72,10 @@ class Dataset(NamedTuple):
 
     @property
     def channels(self) -> int:
-        return self.train.images.shape[1]
+        return len(self.mean)
 
 
-def digits(root: str | None = None) -> Dataset:
+def digits(settings: config.Data, shape: tuple[int, int]) -> Dataset:
     """scikit-learn's 1,797 digits of 8x8 pixels; every fifth image is for validation."""
     from sklearn.datasets import load_digits  # here, for it takes long to import
 
@@ -33,21 +83,74 @@ def digits(root: str | None = None) -> Dataset:
     images = torch.from_numpy((bunch.images / 16 * 255).round().astype(np.uint8))[:, None]
     labels = torch.from_numpy(bunch.target).long()
     held_out = torch.arange(len(labels)) % 5 == 0
-    train = Split(images[~held_out], labels[~held_out])
-    pixels = train.images.double() / 255
+    train, validation = (images[~held_out], labels[~held_out]), (images[held_out], labels[held_out])
+    return _in_memory(train, validation, [str(name) for name in bunch.target_names], shape)
+
+
+def idx_files(settings: config.Data, shape: tuple[int, int]) -> Dataset:
+    """The MNIST family: files of one byte a pixel, raw or compressed."""
+    directory = idx.find(settings.root)
+    train, validation = (idx.read_split(directory, names) for names in (idx.TRAIN, idx.VALIDATION))
+    classes = [str(label) for label in range(int(train[1].max()) + 1)]
+    return _in_memory(train, validation, classes, shape)
+
+
+def _in_memory(
+    train: tuple[Tensor, Tensor],
+    validation: tuple[Tensor, Tensor],
+    classes: list[str],
+    shape: tuple[int, int],
+) -> Dataset:
+    """A dataset of images (n, C, h, w) and labels (n,), normalised by what its training images are like."""
+    total = train[0].flatten(2).sum((0, 2), dtype=torch.float64)
+    squares = sum(part.double().square().sum((0, 2, 3)) for part in train[0].split(4096))
+    pixels = train[0][:, 0].numel()
+    mean = total / pixels
+    variance = (squares - pixels * mean**2) / (pixels - 1)
     return Dataset(
-        train=train,
-        validation=Split(images[held_out], labels[held_out]),
-        classes=[str(name) for name in bunch.target_names],
-        mean=pixels.mean((0, 2, 3)).float(),
-        deviation=pixels.std((0, 2, 3)).float(),
+        train=Memory(*train, shape),
+        validation=Memory(*validation, shape),
+        classes=classes,
+        mean=(mean / 255).float(),
+        deviation=(variance.sqrt() / 255).float().clamp(min=1 / 255),
     )
 
 
-DATASETS: dict[str, Callable[[str | None], Dataset]] = {"digits": digits}
+def _on_disk(find: Callable[..., tuple[Split, Split, list[str]]], max_pixels: int) -> Callable[..., Dataset]:
+    def load(settings: config.Data, shape: tuple[int, int]) -> Dataset:
+        train, validation, classes = find(settings, Transform(shape, settings.max_pixels or max_pixels))
+        return Dataset(train, validation, classes, torch.tensor(MEAN), torch.tensor(DEVIATION))
+
+    return load
 
 
-def load_dataset(name: str, root: str | None = None) -> Dataset:
-    if name not in DATASETS:
-        raise ValueError(f"unknown dataset {name!r}; choose from {', '.join(DATASETS)}")
-    return DATASETS[name](root)
+DATASETS: dict[str, Callable[[config.Data, tuple[int, int]], Dataset]] = {
+    "digits": digits,
+    "idx": idx_files,
+    "image_folder": _on_disk(folders.image_folder, MAX_PIXELS),
+    "imagenet": _on_disk(folders.imagenet, MAX_PIXELS),
+    "fmow": _on_disk(fmow.fmow, MAX_PIXELS_FMOW),
+    "hf": _on_disk(hub.hugging_face, MAX_PIXELS),
+}
+
+
+def load_dataset(settings: config.Data, image_shape: tuple[int, int]) -> Dataset:
+    """The dataset that `data.name` names, with images of (height, width) pixels."""
+    kind, colon, rest = settings.name.partition(":")
+    if kind not in DATASETS or (kind == "hf") != bool(colon and rest):
+        choices = ", ".join(name if name != "hf" else "hf:<name or path>" for name in DATASETS)
+        raise ValueError(f"unknown dataset {settings.name!r}; choose from {choices}")
+    dataset = DATASETS[kind](settings, image_shape)
+    for name, split in (("training", dataset.train), ("validation", dataset.validation)):
+        _check(split, f"the {name} images of {settings.name}", len(dataset.classes))
+    return dataset
+
+
+def _check(split: Split, what: str, classes: int) -> None:
+    if len(split) == 0:
+        raise ValueError(f"{what} are none; a split must not be empty")
+    wrong = ((split.labels < 0) | (split.labels >= classes)).nonzero()
+    if len(wrong):
+        first = int(wrong[0])
+        label = int(split.labels[first])
+        raise ValueError(f"{what} have {classes} classes, but {split.name(first)} has the label {label}")

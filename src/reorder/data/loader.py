@@ -1,69 +1,186 @@
-"""Batches whose content depends only on (seed, epoch, index)."""
+"""Batches whose content depends only on (seed, epoch, index): not on workers, ranks or resuming."""
 
+import logging
+import multiprocessing
+import os
+import signal
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.data import DataLoader
 
-from reorder.data.datasets import Dataset, Split
+from reorder import config
+from reorder.data.datasets import Dataset, Memory, Split
 
-# n images in a split, B in a batch
+# n images in a split, B in a global batch, W ranks, C channels, H x W pixels
+
+logger = logging.getLogger(__name__)
+
+
+class Request(NamedTuple):
+    """The images one rank wants in one batch."""
+
+    indices: Tensor  # (B / W,)
+    flipped: Tensor  # (B / W,), bool
+
+
+class Reply(NamedTuple):
+    images: Tensor  # (B / W, C, H, W), uint8
+    labels: Tensor  # (B / W,)
+    broken: dict[str, str]  # where the image is -> what is wrong with it
+
+
+class Reader(torch.utils.data.Dataset):
+    """Answers requests from a split, in whichever process."""
+
+    def __init__(self, split: Split, max_broken: int, replace: bool):
+        self.split, self.max_broken, self.replace = split, max_broken, replace
+
+    def __getitem__(self, request: Request) -> Reply:
+        broken: dict[str, str] = {}
+        if isinstance(self.split, Memory):
+            images, labels = self.split.batch(request.indices), self.split.labels[request.indices]
+        else:
+            pairs = [self._read(int(index), broken) for index in request.indices]
+            images, labels = (
+                torch.stack([image for image, _ in pairs]),
+                self.split.labels[[i for _, i in pairs]],
+            )
+        if request.flipped.any():
+            images = torch.where(request.flipped[:, None, None, None], images.flip(-1), images)
+        return Reply(images, labels, broken)
+
+    def _read(self, index: int, broken: dict[str, str]) -> tuple[Tensor, int]:
+        """An image and its index; instead of a broken one the next that is whole, or a black one.
+
+        In validation it is black, so that no other image counts twice.
+        """
+        for offset in range(min(len(self.split), self.max_broken + 1)):
+            candidate = (index + offset) % len(self.split)
+            try:
+                return self.split.read(candidate), candidate
+            except Exception as error:  # damaged files make decoders raise almost anything
+                broken[self.split.name(candidate)] = " ".join(str(error).split()) or type(error).__name__
+            if not self.replace:
+                break
+        return torch.zeros(3, *self.split.shape, dtype=torch.uint8), index
 
 
 class Loader:
-    """Normalised images of one size, in shuffled batches for training or in sequence for validation."""
+    """Normalised images in shuffled batches for training or in sequence for validation, for one rank of W.
+
+    Rank r has the samples r, r + W, r + 2W, ... of every global batch: those of all ranks, interleaved,
+    are the batches of one process.
+    """
 
     def __init__(
         self,
         dataset: Dataset,
-        size: tuple[int, int],
+        settings: config.Data,
         batch_size: int,
-        augment: str,
         seed: int,
         rank: int = 0,
         world_size: int = 1,
     ):
-        if batch_size > len(dataset.train.labels):
+        if batch_size > len(dataset.train):
             raise ValueError(
-                f"train.batch_size={batch_size} is more than the {len(dataset.train.labels)} training images"
+                f"train.batch_size={batch_size} is more than the {len(dataset.train)} training images"
             )
-        self.train = _prepare(dataset, dataset.train, size)
-        self.validation = _prepare(dataset, dataset.validation, size)
-        self.batch_size, self.augment, self.seed = batch_size, augment, seed
+        if batch_size % world_size:
+            raise ValueError(
+                f"train.batch_size={batch_size} is the batch of all processes; {world_size} cannot share it"
+            )
+        self.dataset, self.settings, self.batch_size, self.seed = dataset, settings, batch_size, seed
         self.rank, self.world_size = rank, world_size
+        self.broken: dict[str, str] = {}  # where each broken image is -> what is wrong with it
+        self._scale, self._shift = (
+            value[:, None, None]
+            for value in (1 / (255 * dataset.deviation), -dataset.mean / dataset.deviation)
+        )
 
     @property
     def steps_per_epoch(self) -> int:
         """Full batches in an epoch; the images of an incomplete last one wait for another epoch."""
-        return len(self.train.labels) // self.batch_size
+        return len(self.dataset.train) // self.batch_size
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """Training images (B, C, H, W) and labels (B,), shuffled and flipped anew each epoch."""
+        """This rank's images (B / W, C, H, W) and labels (B / W,), shuffled and flipped anew each epoch."""
+        assert 0 <= first_step <= self.steps_per_epoch
         random = np.random.default_rng([self.seed, epoch])
-        count = len(self.train.labels)
+        count = len(self.dataset.train)
         shuffled = torch.from_numpy(random.permutation(count))
         flipped = torch.from_numpy(random.random(count) < 0.5)  # by index, not by place in the epoch
-        for batch in range(first_step, self.steps_per_epoch):
-            index = shuffled[batch * self.batch_size : (batch + 1) * self.batch_size]
-            index = index[self.rank :: self.world_size]
-            images = self.train.images[index]
-            if self.augment == "flip":
-                images = torch.where(flipped[index, None, None, None], images.flip(-1), images)
-            yield images, self.train.labels[index]
+        if self.settings.augment == "none":
+            flipped.zero_()
+        batches = shuffled.split(self.batch_size)[first_step : self.steps_per_epoch]
+        own = [batch[self.rank :: self.world_size] for batch in batches]
+        requests = [Request(indices, flipped[indices]) for indices in own]
+        for images, labels, _ in self._replies(self.dataset.train, requests, replace=True):
+            yield images, labels
 
     def validate(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Indices (B,), images (B, C, H, W) and labels (B,) of this rank's share of the validation images."""
-        share = torch.arange(self.rank, len(self.validation.labels), self.world_size)
-        for index in share.split(self.batch_size):
-            yield index, self.validation.images[index], self.validation.labels[index]
+        """Indices (b,), images (b, C, H, W) and labels (b,) of this rank's share, b at most B / W.
+
+        Rank r has the images r, r + W, r + 2W, ...: each image once over all ranks.
+        """
+        own = torch.arange(len(self.dataset.validation))[self.rank :: self.world_size]
+        parts = own.split(self.batch_size // self.world_size) if len(own) else ()
+        requests = [Request(indices, torch.zeros(len(indices), dtype=torch.bool)) for indices in parts]
+        replies = self._replies(self.dataset.validation, requests, replace=False)
+        for indices, (images, labels, _) in zip(parts, replies, strict=True):
+            yield indices, images, labels
+
+    def _replies(self, split: Split, requests: list[Request], replace: bool) -> Iterator[Reply]:
+        """Normalised replies, in the order of the requests."""
+        reader = Reader(split, self.settings.max_broken, replace)
+        workers = 0 if isinstance(split, Memory) else min(_workers(self.settings), len(requests))
+        replies = _in_processes(reader, requests, workers) if workers else map(reader.__getitem__, requests)
+        for reply in replies:
+            self._report(reply.broken)
+            images = reply.images.float().mul_(self._scale).add_(self._shift)
+            yield Reply(images, reply.labels, reply.broken)
+
+    def _report(self, broken: dict[str, str]) -> None:
+        for where, reason in broken.items():
+            if where in self.broken:
+                continue
+            self.broken[where] = reason
+            logger.warning("broken image %s: %s", where, reason)
+            if len(self.broken) > self.settings.max_broken:
+                raise ValueError(
+                    f"more than data.max_broken={self.settings.max_broken} images are broken; "
+                    f"the last is {where}: {reason}"
+                )
 
 
-def _prepare(dataset: Dataset, split: Split, size: tuple[int, int]) -> Split:
-    """A split with its images resized and normalised once, as float32."""
-    images = split.images.float() / 255
-    if tuple(images.shape[2:]) != size:
-        images = F.interpolate(images, size, mode="bilinear", antialias=True)
-    mean, deviation = (value[:, None, None] for value in (dataset.mean, dataset.deviation))
-    return Split((images - mean) / deviation, split.labels)
+def _workers(settings: config.Data) -> int:
+    """Processes that decode: `data.workers`, or by default one per core, at most 8, shared by the ranks."""
+    if settings.workers is not None:
+        return settings.workers
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(8, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+
+
+def _ignore_interrupts(worker: int) -> None:
+    """Ctrl-C is sent to every process at the terminal, but only the training may decide when to end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _in_processes(reader: Reader, requests: list[Request], workers: int) -> Iterator[Reply]:
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    context = multiprocessing.get_context(method)
+    if method == "forkserver":
+        context.set_forkserver_preload([__name__])  # import torch once, not once per worker
+    loader = DataLoader(
+        reader,
+        batch_size=None,
+        sampler=requests,  # any iterable of what the reader takes
+        num_workers=workers,
+        multiprocessing_context=context,
+        worker_init_fn=_ignore_interrupts,
+        generator=torch.Generator(),  # or it would draw from the run's own
+    )
+    return iter(loader)

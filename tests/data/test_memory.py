@@ -4,15 +4,17 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
+from reorder.config import Data
 from reorder.data import Loader, load_dataset
 
 
-def loader(batch_size=64, size=(8, 8), augment="none", seed=0):
-    return Loader(load_dataset("digits"), size, batch_size, augment, seed)
+def loader(batch_size=64, size=(8, 8), augment="none", seed=0, rank=0, world_size=1):
+    settings = Data(augment=augment)
+    return Loader(load_dataset(settings, size), settings, batch_size, seed, rank, world_size)
 
 
 def test_digits_are_split_without_overlap_and_keep_their_labels():
-    data = load_dataset("digits")
+    data = load_dataset(Data(), (8, 8))
     images, labels = load_digits(return_X_y=True)
     assert (len(data.train.labels), len(data.validation.labels)) == (1437, 360)
     # Every fifth image is for validation: the first for training is number 1, the second for validation 5.
@@ -45,7 +47,7 @@ def test_batches_depend_on_seed_and_epoch_alone():
 
 
 def test_flips_mirror_half_of_the_images_whatever_the_batch_size():
-    plain = {tuple(i.flatten().tolist()) for i, *_ in zip(loader().train.images, strict=False)}
+    plain = {tuple(i.flatten().tolist()) for images, _ in loader(batch_size=1).epoch(0) for i in images}
     images = torch.cat([images for images, _ in loader(augment="flip").epoch(0)])
     kept = sum(tuple(i.flatten().tolist()) in plain for i in images)
     mirrored = sum(tuple(i.flip(-1).flatten().tolist()) in plain for i in images)
@@ -57,7 +59,7 @@ def test_flips_mirror_half_of_the_images_whatever_the_batch_size():
 
 def test_validation_is_every_image_once_in_sequence():
     labels = torch.cat([labels for _, _, labels in loader(batch_size=100).validate()])
-    assert torch.equal(labels, load_dataset("digits").validation.labels)
+    assert torch.equal(labels, load_dataset(Data(), (8, 8)).validation.labels)
 
 
 def test_images_are_resized_to_the_models_size():
@@ -66,7 +68,7 @@ def test_images_are_resized_to_the_models_size():
 
 
 def test_unknown_datasets_and_oversized_batches_are_named():
-    with pytest.raises(ValueError, match="unknown dataset 'mnist'; choose from digits"):
-        load_dataset("mnist")
+    with pytest.raises(ValueError, match=r"unknown dataset 'mnist'; choose from digits"):
+        load_dataset(Data(name="mnist"), (8, 8))
     with pytest.raises(ValueError, match=r"train.batch_size=2000 is more than the 1437 training images"):
         loader(batch_size=2000)

@@ -1,0 +1,184 @@
+"""Datasets that are trees of image files: <split>/<class>/.../<image>."""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from reorder import config
+from reorder.data.transform import Box, Transform
+
+# n images in a split
+
+TRAIN = ("train",)
+VALIDATION = ("val", "validation", "test")
+IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
+
+BoxOf = Callable[[Path], Box]  # the part of an image to look at
+
+
+class Files:
+    """Image files below a root, decoded when they are read."""
+
+    def __init__(
+        self, root: Path, paths: list[str], labels: Tensor, transform: Transform, box_of: BoxOf | None = None
+    ):
+        self.root, self.labels, self.transform, self.box_of = root, labels, transform, box_of
+        self.paths = np.array([os.fsencode(path) for path in paths])  # far smaller than objects to send
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.transform.shape
+
+    def name(self, index: int) -> str:
+        return str(self.root / os.fsdecode(self.paths[index]))
+
+    def read(self, index: int) -> Tensor:
+        """One image, uint8 (3, H, W)."""
+        path = Path(self.name(index))
+        return self.transform(path, self.box_of(path) if self.box_of else None)
+
+
+def image_folder(settings: config.Data, transform: Transform) -> tuple[Files, Files, list[str]]:
+    """train/<class>/ and val/<class>/ (or validation/, or test/); the classes are the training folders."""
+    return _by_folder(settings, transform, lambda root: {})
+
+
+def imagenet(settings: config.Data, transform: Transform) -> tuple[Files, Files, list[str]]:
+    """The official tree; validation images lie in folders, or in one with the devkit's labels elsewhere."""
+    return _by_folder(settings, transform, _ground_truth)
+
+
+def _by_folder(
+    settings: config.Data, transform: Transform, truth_of: Callable[[Path], dict[int, str]]
+) -> tuple[Files, Files, list[str]]:
+    root = find_root(settings)
+    train = find_paths(root, TRAIN, settings.train_list)
+    validation = find_paths(root, VALIDATION, settings.validation_list)
+    classes = sorted({name for path in train if (name := class_of(path)) is not None})
+    flat = any(class_of(path) is None for path in validation)
+    return (
+        Files(root, train, find_labels(root, train, classes), transform),
+        Files(
+            root,
+            validation,
+            find_labels(root, validation, classes, truth_of(root) if flat else {}),
+            transform,
+        ),
+        classes,
+    )
+
+
+def find_root(settings: config.Data) -> Path:
+    if settings.root is None:
+        raise ValueError(f"data.name={settings.name} needs data.root=, the directory of its images")
+    if not Path(settings.root).is_dir():
+        raise ValueError(f"data.root={settings.root} is not a directory")
+    return Path(settings.root)
+
+
+def find_paths(
+    root: Path, names: tuple[str, ...], list_file: str | None, ending: str | tuple[str, ...] = IMAGES
+) -> list[str]:
+    """Paths relative to the root: those in a list file, or all images of the first split that is there."""
+    if list_file is not None:
+        return _listed(list_file)
+    split = next((name for name in names if (root / name).is_dir()), None)
+    if split is None:
+        raise ValueError(f"{root} has no directory {' or '.join(f'{name}/' for name in names)}")
+    entries = sorted(os.scandir(root / split), key=lambda entry: entry.name)
+    folders = [f"{split}/{entry.name}" for entry in entries if entry.is_dir()]
+    if not folders:
+        return [f"{split}/{entry.name}" for entry in entries if entry.name.lower().endswith(ending)]
+    paths = []
+    for folder in folders:
+        found = _walk(root, folder, ending)
+        if not found:
+            raise ValueError(f"the class folder {root / folder} has no images")
+        paths += found
+    return paths
+
+
+def _walk(root: Path, folder: str, ending: str | tuple[str, ...]) -> list[str]:
+    found = []
+    for directory, _, files in os.walk(root / folder, followlinks=True):
+        inside = Path(directory).relative_to(root).as_posix()
+        found += [f"{inside}/{file}" for file in files if file.lower().endswith(ending)]
+    return sorted(found)
+
+
+def _listed(list_file: str) -> list[str]:
+    try:
+        lines = Path(list_file).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read the list of images {list_file}: {error}") from None
+    paths = [line.strip() for line in lines if line.strip()]
+    for path in paths:
+        if path.startswith("/") or ".." in path.split("/"):
+            raise ValueError(f"{list_file} must hold paths relative to data.root, got {path!r}")
+    return [path.removeprefix("./") for path in paths]
+
+
+def class_of(path: str) -> str | None:
+    """The class in <split>/<class>/.../<image> or <class>/.../<image>; none in <split>/<image>."""
+    folders = path.split("/")[:-1]
+    if folders and folders[0] in TRAIN + VALIDATION:
+        folders = folders[1:]
+    return folders[0] if folders else None
+
+
+def find_labels(
+    root: Path, paths: list[str], classes: list[str], truth: dict[int, str] | None = None
+) -> Tensor:
+    """Labels (n,) by the class folder of each path or, without one, by the number in its name."""
+    label_of = {name: label for label, name in enumerate(classes)}
+    labels = []
+    for path in paths:
+        name = class_of(path)
+        if name is None and truth:
+            number = re.search(r"(\d+)\.\w+$", path)
+            name = truth.get(int(number[1])) if number else None
+        if name is None:
+            raise ValueError(f"{root / path} is in no class folder, and nothing else tells its class")
+        if name not in label_of:
+            raise ValueError(
+                f"{root / path} is of the class {name!r}, not among the {len(classes)} classes to learn"
+            )
+        labels.append(label_of[name])
+    return torch.tensor(labels, dtype=torch.long)
+
+
+def _ground_truth(root: Path) -> dict[int, str]:
+    """The class (WordNet id) of each numbered validation image, from the ILSVRC2012 devkit."""
+    from scipy.io import loadmat  # here, for it takes long to import
+
+    truth_file = _devkit(root, "ILSVRC2012_validation_ground_truth.txt")
+    meta_file = _devkit(root, "meta.mat")
+    try:
+        synsets = loadmat(meta_file, squeeze_me=True)["synsets"]
+        wnid_of = {int(synset["ILSVRC2012_ID"]): str(synset["WNID"]) for synset in np.atleast_1d(synsets)}
+    except Exception as error:  # other or damaged files make the reader raise almost anything
+        raise ValueError(f"{meta_file} is not the devkit's meta.mat: {error}") from None
+    truth = {}
+    for number, line in enumerate(truth_file.read_text().split(), start=1):
+        if not line.isdigit() or int(line) not in wnid_of:
+            raise ValueError(f"{truth_file}: the label {line!r} of image {number} is not in {meta_file}")
+        truth[number] = wnid_of[int(line)]
+    return truth
+
+
+def _devkit(root: Path, name: str) -> Path:
+    places = [root / "ILSVRC2012_devkit_t12" / "data", root / "ILSVRC2012_devkit_t12", root / "data", root]
+    for place in places:
+        if (place / name).is_file():
+            return place / name
+    raise ValueError(
+        f"validation images without class folders need the devkit: {places[0] / name} is missing"
+    )

@@ -1,0 +1,190 @@
+"""Trees of image files: image_folder, ImageNet and Functional Map of the World."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from conftest import write_image
+from scipy.io import savemat
+
+from reorder.config import Data
+from reorder.data import load_dataset
+
+
+def load(root, name="image_folder", size=(16, 16), **settings):
+    return load_dataset(Data(name=name, root=str(root), **settings), size)
+
+
+def test_classes_are_the_training_folders(folder):
+    data = load(folder)
+    assert (data.classes, data.channels) == (["ant", "bee", "cow"], 3)
+    assert data.train.labels.tolist() == [0] * 5 + [1] * 3 + [2] * 4
+    assert data.validation.labels.tolist() == [0, 0, 1, 1, 2]
+    assert data.train.name(5) == str(folder / "train/bee/0.png")
+    assert torch.allclose(data.mean, torch.tensor([0.485, 0.456, 0.406]))
+    assert torch.allclose(data.deviation, torch.tensor([0.229, 0.224, 0.225]))
+    seed = 5
+    colour = torch.tensor([40 + 37 * seed % 200, 40 + 91 * seed % 200, 250 - 3 * seed])
+    assert torch.equal(data.train.read(5)[:, 8, 15].long(), colour)
+
+
+@pytest.mark.parametrize("name", ["validation", "test"])
+def test_the_validation_split_has_other_names_too(folder, name):
+    (folder / "val").rename(folder / name)
+    assert len(load(folder).validation) == 5
+
+
+def test_files_below_a_class_folder_belong_to_it_and_others_are_ignored(folder):
+    write_image(folder / "train/ant/more/deep.JPG", 3)
+    (folder / "train/ant/notes.txt").write_text("not an image")
+    (folder / "train/README").write_text("not a class")
+    data = load(folder)
+    assert len(data.train) == 13
+    assert data.train.labels[5] == 0
+    assert data.train.name(5).endswith("more/deep.JPG")
+
+
+def test_lists_replace_splits(folder, tmp_path):
+    (tmp_path / "train.txt").write_text("train/cow/1.png\ntrain/ant/0.png\n\nval/bee/0.png\n")
+    (tmp_path / "val.txt").write_text("./val/cow/0.png\n")
+    data = load(folder, train_list=str(tmp_path / "train.txt"), validation_list=str(tmp_path / "val.txt"))
+    assert data.train.labels.tolist() == [2, 0, 1]
+    assert data.validation.labels.tolist() == [2]
+    assert data.train.name(0) == str(folder / "train/cow/1.png")
+    (tmp_path / "train.txt").write_text("/etc/passwd\n")
+    with pytest.raises(ValueError, match=r"relative to data.root, got '/etc/passwd'"):
+        load(folder, train_list=str(tmp_path / "train.txt"))
+    with pytest.raises(ValueError, match=r"cannot read the list of images"):
+        load(folder, train_list=str(tmp_path / "missing.txt"))
+    (tmp_path / "val.txt").write_text("")
+    with pytest.raises(ValueError, match=r"the validation images of image_folder are none"):
+        load(folder, validation_list=str(tmp_path / "val.txt"))
+
+
+def test_trees_that_cannot_be_trained_on_are_refused(folder, tmp_path):
+    with pytest.raises(ValueError, match=r"image_folder needs data.root="):
+        load_dataset(Data(name="image_folder"), (8, 8))
+    with pytest.raises(ValueError, match=r"data.root=.*missing is not a directory"):
+        load(folder / "missing")
+    (folder / "train/dog").mkdir()
+    with pytest.raises(ValueError, match=r"the class folder .*train/dog has no images"):
+        load(folder)
+    (folder / "train/dog").rmdir()
+    write_image(folder / "val/dog/0.png", 0)
+    with pytest.raises(ValueError, match=r"val/dog/0.png is of the class 'dog', not among the 3 classes"):
+        load(folder)
+    (folder / "val").rename(folder / "other")
+    with pytest.raises(ValueError, match=r"has no directory val/ or validation/ or test/"):
+        load(folder)
+    (folder / "val").mkdir()
+    with pytest.raises(ValueError, match=r"the validation images of image_folder are none"):
+        load(folder)
+    write_image(folder / "val/loose.png", 0)
+    with pytest.raises(ValueError, match=r"val/loose.png is in no class folder"):
+        load(folder)
+
+
+WNIDS = {1: "n02119789", 2: "n02100735", 3: "n01440764", 4: "n00001740"}  # the last is no leaf
+
+
+def write_devkit(root, labels, matrix=True):
+    """The devkit's files as MATLAB wrote them: a struct array (synsets, 1)."""
+    data = root / "ILSVRC2012_devkit_t12/data"
+    data.mkdir(parents=True)
+    (data / "ILSVRC2012_validation_ground_truth.txt").write_text("".join(f"{label}\n" for label in labels))
+    kinds = [(name, "O") for name in ("ILSVRC2012_ID", "WNID", "words", "gloss", "num_children", "children")]
+    synsets = np.zeros((len(WNIDS), 1), dtype=kinds)
+    for row, (number, wnid) in enumerate(WNIDS.items()):
+        synsets[row, 0] = (
+            float(number),
+            wnid,
+            "a word",
+            "a gloss",
+            0.0 if row < 3 else 3.0,
+            np.zeros((1, 0)),
+        )
+    if matrix:
+        savemat(data / "meta.mat", {"synsets": synsets})
+
+
+def write_imagenet(root, labels=(3, 1, 2, 3), matrix=True):
+    for seed, wnid in enumerate(list(WNIDS.values())[:3]):
+        write_image(root / f"train/{wnid}/{wnid}_{seed}.JPEG", seed)
+    for number in range(1, len(labels) + 1):
+        write_image(root / f"val/ILSVRC2012_val_{number:08}.JPEG", number)
+    write_devkit(root, labels, matrix)
+
+
+def test_flat_imagenet_validation_is_labelled_by_the_devkit(tmp_path):
+    write_imagenet(tmp_path)
+    data = load(tmp_path, "imagenet")
+    assert data.classes == ["n01440764", "n02100735", "n02119789"]
+    assert data.train.labels.tolist() == [0, 1, 2]
+    assert data.validation.labels.tolist() == [0, 2, 1, 0]
+    (tmp_path / "list.txt").write_text("val/ILSVRC2012_val_00000003.JPEG\n")
+    data = load(tmp_path, "imagenet", validation_list=str(tmp_path / "list.txt"))
+    assert data.validation.labels.tolist() == [1]
+
+
+def test_imagenet_validation_in_folders_needs_no_devkit(tmp_path):
+    for split in ("train", "val"):
+        for seed, wnid in enumerate(("n02119789", "n01440764")):
+            write_image(tmp_path / f"{split}/{wnid}/{wnid}_{seed}.JPEG", seed)
+    assert load(tmp_path, "imagenet").validation.labels.tolist() == [0, 1]
+
+
+def test_devkits_that_do_not_fit_are_refused(tmp_path):
+    write_imagenet(tmp_path / "a", matrix=False)
+    with pytest.raises(ValueError, match=r"need the devkit: .*t12/data/meta.mat is missing"):
+        load(tmp_path / "a", "imagenet")
+    (tmp_path / "a/ILSVRC2012_devkit_t12/data/meta.mat").write_text("nothing of the kind")
+    with pytest.raises(ValueError, match=r"meta.mat is not the devkit's meta.mat"):
+        load(tmp_path / "a", "imagenet")
+    write_imagenet(tmp_path / "b", labels=(3, 77))
+    with pytest.raises(ValueError, match=r"the label '77' of image 2 is not in"):
+        load(tmp_path / "b", "imagenet")
+    write_imagenet(tmp_path / "c", labels=(3, 4))
+    with pytest.raises(ValueError, match=r"of the class 'n00001740', not among the 3 classes"):
+        load(tmp_path / "c", "imagenet")
+    write_imagenet(tmp_path / "d", labels=(3, 1))
+    write_image(tmp_path / "d/val/ILSVRC2012_val_00000009.JPEG", 0)
+    with pytest.raises(ValueError, match=r"00000009.JPEG is in no class folder, and nothing else tells"):
+        load(tmp_path / "d", "imagenet")
+
+
+def write_fmow(root):
+    for split, places in (("train", [("airport", 0), ("zoo", 7), ("zoo", 8)]), ("val", [("zoo", 1)])):
+        for category, number in places:
+            stem = root / split / category / f"{category}_{number}" / f"{category}_{number}_0_rgb"
+            write_image(stem.with_suffix(".jpg"), number, size=(160, 160))
+            write_image(stem.with_name(f"{category}_{number}_0_msrgb.jpg"), number)
+            boxes = [
+                {"ID": 9, "category": "barn", "box": [0, 0, 10, 10]},
+                {"ID": number, "category": category, "box": [88, 16, 64, 64]},
+            ]
+            stem.with_suffix(".json").write_text(json.dumps({"gsd": 2.1, "bounding_boxes": boxes}))
+
+
+def test_fmow_has_62_categories_and_reads_only_its_rgb_images(tmp_path):
+    write_fmow(tmp_path)
+    write_image(tmp_path / "val/false_detection/false_detection_0/false_detection_0_0_rgb.jpg", 0)
+    data = load(tmp_path, "fmow")
+    assert len(data.classes) == 62
+    assert [data.classes[label] for label in data.train.labels] == ["airport", "zoo", "zoo"]
+    assert [data.classes[label] for label in data.validation.labels] == ["zoo"]
+    assert data.train.transform.max_pixels == 10**9
+    assert load(tmp_path, "fmow", max_pixels=5).train.transform.max_pixels == 5
+    write_image(tmp_path / "val/castle/castle_0/castle_0_0_rgb.jpg", 0)
+    with pytest.raises(ValueError, match=r"of the class 'castle', not among the 62 classes"):
+        load(tmp_path, "fmow")
+
+
+def test_fmow_is_cropped_to_the_box_of_its_category(tmp_path):
+    write_fmow(tmp_path)
+    whole, box = (load(tmp_path, "fmow", crop_to_box=crop).train for crop in (False, True))
+    dark = [split.read(1).float().mean(0)[:, 1].mean() for split in (whole, box)]
+    assert dark[0] * 2 < dark[1]  # the box lies in the bright half
+    (tmp_path / "train/zoo/zoo_7/zoo_7_0_rgb.json").write_text('{"bounding_boxes": []}')
+    with pytest.raises(ValueError, match=r"no box in .*zoo_7_0_rgb.json"):
+        box.read(1)

@@ -1,0 +1,107 @@
+"""IDX files as MNIST and its family have them."""
+
+import gzip
+import struct
+
+import numpy as np
+import pytest
+import torch
+
+from reorder.config import Data
+from reorder.data import Loader, idx, load_dataset
+
+
+def write(file, array):
+    content = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
+    file.write_bytes(gzip.compress(content) if file.suffix == ".gz" else content)
+
+
+def tree(root, ending="", counts=(20, 6), side=5, prefix="", test="t10k"):
+    random = np.random.default_rng(0)
+    root.mkdir(parents=True, exist_ok=True)
+    arrays = {}
+    for split, count in zip(("train", test), counts, strict=True):
+        arrays[split] = random.integers(0, 256, (count, side, side), np.uint8), np.arange(count) % 4
+        for array, what in zip(arrays[split], ("images-idx3", "labels-idx1"), strict=True):
+            write(root / f"{prefix}{split}-{what}-ubyte{ending}", array.astype(np.uint8))
+    return arrays
+
+
+def load(root, size=(5, 5)):
+    return load_dataset(Data(name="idx", root=str(root)), size)
+
+
+@pytest.mark.parametrize(
+    ("ending", "prefix", "test"), [("", "", "t10k"), (".gz", "", "t10k"), (".gz", "emnist-balanced-", "test")]
+)
+def test_images_and_labels_are_read_raw_and_compressed(tmp_path, ending, prefix, test):
+    arrays = tree(tmp_path / "raw", ending, prefix=prefix, test=test)
+    data = load(tmp_path)
+    assert (data.channels, data.classes) == (1, ["0", "1", "2", "3"])
+    for split, (images, labels) in zip((data.train, data.validation), arrays.values(), strict=True):
+        assert np.array_equal(split.images[:, 0], images)
+        assert np.array_equal(split.labels, labels)
+    images = arrays["train"][0] / 255
+    assert data.mean.item() == pytest.approx(images.mean())
+    assert data.deviation.item() == pytest.approx(images.std(ddof=1))
+
+
+def test_the_raw_file_is_taken_if_both_are_there(tmp_path):
+    tree(tmp_path, ".gz")
+    arrays = tree(tmp_path, "", counts=(12, 6))
+    assert len(load(tmp_path).train) == len(arrays["train"][1]) == 12
+
+
+def test_debians_fashion_mnist_is_found(tmp_path, monkeypatch):
+    tree(tmp_path / "fashion-mnist", ".gz")
+    assert str(idx.DEBIAN) == "/usr/share/datasets/fashion-mnist"
+    monkeypatch.setattr(idx, "DEBIAN", tmp_path / "fashion-mnist")
+    assert len(load_dataset(Data(name="idx"), (5, 5)).train) == 20
+    monkeypatch.setattr(idx, "DEBIAN", tmp_path / "missing")
+    with pytest.raises(ValueError, match=r"data.name=idx needs data.root="):
+        load_dataset(Data(name="idx"), (5, 5))
+
+
+def test_large_sets_are_resized_when_read_to_the_same_images(tmp_path, monkeypatch):
+    tree(tmp_path)
+    settings = Data(name="idx", root=str(tmp_path))
+    once = Loader(load(tmp_path, (8, 12)), settings, 4, seed=0)
+    monkeypatch.setattr("reorder.data.datasets.Memory.largest", 0)
+    each = Loader(load(tmp_path, (8, 12)), settings, 4, seed=0)
+    assert each.dataset.train.images.shape == (20, 1, 5, 5)
+    for ours, theirs in zip(once.epoch(0), each.epoch(0), strict=True):
+        assert ours[0].shape == (4, 1, 8, 12)
+        assert torch.equal(ours[0], theirs[0])
+
+
+def test_what_is_wrong_with_the_files_is_said(tmp_path):
+    with pytest.raises(ValueError, match=r"data.root=.*missing is not a directory"):
+        load(tmp_path / "missing")
+    with pytest.raises(ValueError, match=r"has no train-images-idx3-ubyte\[.gz\]"):
+        load(tmp_path)
+    tree(tmp_path)
+    images, labels = tmp_path / "train-images-idx3-ubyte", tmp_path / "t10k-labels-idx1-ubyte"
+    whole = images.read_bytes()
+    images.write_bytes(whole[:-1])
+    with pytest.raises(ValueError, match=r"has 499 bytes of data"):
+        load(tmp_path)
+    images.write_bytes(b"\x89PNG" + whole[4:])
+    with pytest.raises(ValueError, match=r"is not an IDX file of bytes in 3 dimensions"):
+        load(tmp_path)
+    images.write_bytes(whole)
+    write(labels, np.array([0, 1, 2, 9, 0, 1], np.uint8))
+    with pytest.raises(ValueError, match=r"4 classes, but image 3 has the label 9"):
+        load(tmp_path)
+    write(labels, np.array([0], np.uint8))
+    with pytest.raises(ValueError, match=r"6 images, but .* 1 labels"):
+        load(tmp_path)
+    tree(tmp_path, counts=(20, 0))
+    with pytest.raises(ValueError, match=r"t10k-images-idx3-ubyte has no images"):
+        load(tmp_path)
+    images.unlink()
+    images.with_name("train-images-idx3-ubyte.gz").write_bytes(gzip.compress(whole)[:-20])
+    with pytest.raises(ValueError, match=r"is not a whole gzip file"):
+        load(tmp_path)
+    tree(tmp_path / "other")
+    with pytest.raises(ValueError, match=r"more than one dataset"):
+        load(tmp_path)
