@@ -165,9 +165,9 @@ def test_runs_that_are_unfinished_or_have_other_validation_images_are_not_compar
     config = (row.path / "config.yaml").read_text()
     (row.path / "config.yaml").write_text(config.replace("augment: none", "augment: flip"))
     compare_runs(learned, row)  # flips concern training only
-    (row.path / "config.yaml").write_text(config.replace("root: null", "root: elsewhere"))
+    (row.path / "config.yaml").write_text(config.replace("root: null", "root: /elsewhere"))
     with pytest.raises(
-        ValueError, match=r"different validation sets: their data\.root is None and elsewhere"
+        ValueError, match=r"different validation sets: their data\.root is None and /elsewhere"
     ):
         compare_runs(learned, row)
     (row.path / "config.yaml").write_text(config)

@@ -75,7 +75,6 @@ def test_none_tracks_nothing(tmp_path):
 
 
 def test_tensorboard_files_hold_what_was_sent(tmp_path):
-    pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     for first_step, loss in ((0, 1.5), (20, 1.25)):  # killed, and resumed before step 20
