@@ -14,11 +14,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from reorder import distributed, run_dir
 from reorder import run as running
-from reorder import run_dir
 from reorder import train as training
 from reorder.config import Data, Experiment, Model, Order, Train
 from reorder.display import Display
+from reorder.distributed import Stopped
 from reorder.run_dir import RunDir
 
 QUIET = Display(quiet=True)
@@ -230,3 +231,42 @@ def test_what_a_machine_cannot_do_is_named():
     world = running.World(0, 3, torch.device("cpu"))
     with pytest.raises(ValueError, match=r"train.batch_size=256 is not divisible by 3 processes"):
         running.setup(experiment(), world)
+
+
+def test_a_run_continues_on_another_number_of_processes(whole, tmp_path, monkeypatch):
+    directory = RunDir(tmp_path / "run")
+    step = training.train_step
+
+    def stopped_midway(run, images, labels):
+        step(run, images, labels)
+        if run.step == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(training, "train_step", stopped_midway)
+    with pytest.raises(Stopped):
+        training.train(experiment(), directory, QUIET)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*command, "-m", "reorder", "train", "--resume", str(directory.path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "continues after step 7 of 15" in done.stdout
+    assert directory.summary()["order"] == whole.summary()["order"]
+    np.testing.assert_allclose(directory.policy()[0], whole.policy()[0], atol=1e-4)
+    for name, tensor in weights(whole).items():
+        torch.testing.assert_close(weights(directory)[name], tensor, atol=2e-3, rtol=1e-2)
+
+
+def test_a_slurm_job_asks_to_be_started_again(tmp_path, monkeypatch):
+    command = tmp_path / "scontrol"
+    command.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n')
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    distributed.requeue()
+    assert not (tmp_path / "asked").exists()  # not a job of Slurm's
+    monkeypatch.setenv("SLURM_JOB_ID", "42")
+    distributed.requeue()
+    assert (tmp_path / "asked").read_text() == "requeue 42\n"
