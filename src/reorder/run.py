@@ -29,8 +29,8 @@ class SoFar:
     """Sums over the steps of an epoch, on one rank."""
 
     loss: float = 0.0
-    right: int = 0
-    seen: int = 0
+    right: float = 0
+    seen: float = 0
     began: float = 0.0  # seconds of training before the epoch
 
     def add(self, losses: Tensor, right: int) -> None:
@@ -206,15 +206,26 @@ def policy_logits(learner: OrderLearner | FixedOrder) -> Tensor:
     return learner.policy.logits.detach().clone() if isinstance(learner, OrderLearner) else torch.empty(0)
 
 
+def over_all_ranks(run: Run) -> SoFar:
+    """What all ranks together have summed up in this epoch."""
+    own = run.so_far
+    if run.world.size == 1:
+        return own
+    sums = torch.tensor([own.loss, own.right, own.seen], dtype=torch.float64, device=run.world.device)
+    loss, right, seen = (mean(sums) * run.world.size).tolist()
+    return SoFar(loss, right, seen, own.began)
+
+
 def save(run: Run, directory: RunDir) -> None:
     """A checkpoint first, then the files people read, which a resumed run writes again."""
+    so_far = over_all_ranks(run)
     if run.world.first:
         modules = {"model": unwrapped(run.model), "learner": run.learner}
         if run.ema is not None:
             modules["ema"] = run.ema
         tensors = {f"{name}.{key}": t for name, m in modules.items() for key, t in m.state_dict().items()}
         state = {key: getattr(run, key) for key in PLAIN_STATE}
-        state |= {"so_far": asdict(run.so_far), "optimizer": run.optimizer.state_dict()}
+        state |= {"so_far": asdict(so_far), "optimizer": run.optimizer.state_dict()}
         state |= {"scaler": run.scaler.state_dict()}
         directory.save_checkpoint(run.step, Checkpoint(tensors, state), run.experiment.train.keep)
         directory.write_metrics(run.metrics)
@@ -247,7 +258,10 @@ def restore(run: Run, directory: RunDir, display: Display) -> None:
     load_tensors(run, checkpoint.tensors)
     for key in PLAIN_STATE:
         setattr(run, key, checkpoint.state[key])
-    run.so_far = SoFar(**checkpoint.state["so_far"])
+    total = SoFar(**checkpoint.state["so_far"])  # each rank takes its share
+    run.so_far = SoFar(
+        *(part / run.world.size for part in (total.loss, total.right, total.seen)), total.began
+    )
     run.optimizer.load_state_dict(checkpoint.state["optimizer"])
     run.scaler.load_state_dict(checkpoint.state["scaler"])
     display.say(f"{directory.path} continues after step {run.step} of {run.total_steps}")

@@ -19,7 +19,18 @@ from reorder.display import Display, Progress
 from reorder.distributed import Stopped, StopSignals, World, mean, on_any
 from reorder.evaluate import Evaluation, bootstrap_sem, evaluate
 from reorder.learner import policy_metrics
-from reorder.run import MOST_SKIPPED, Run, SoFar, derive_seed, policy_logits, restore, save, setup, unwrapped
+from reorder.run import (
+    MOST_SKIPPED,
+    Run,
+    SoFar,
+    derive_seed,
+    over_all_ranks,
+    policy_logits,
+    restore,
+    save,
+    setup,
+    unwrapped,
+)
 from reorder.run_dir import RunDir
 
 
@@ -80,7 +91,7 @@ def train_epoch(run: Run, directory: RunDir, progress: Progress, stop: StopSigna
         failing = run.skipped_in_a_row >= MOST_SKIPPED  # saving says so
         if (stopping or due or failing) and run.step % steps:
             save(run, directory)
-            saved = now
+            saved = began = time.perf_counter()
         if stopping and run.step % steps:
             raise Stopped(stop.number or signal.SIGTERM)
     line = epoch_metrics(run, epoch)
@@ -140,8 +151,7 @@ def backward_parts(run: Run, images: Tensor, labels: Tensor, order: Tensor) -> t
 
 def epoch_metrics(run: Run, epoch: int) -> dict[str, Any]:
     """A line about an epoch that is over."""
-    learner, last, so_far = run.learner, run.step - 1, run.so_far
-    totals = mean(torch.tensor([so_far.loss, so_far.right, so_far.seen], dtype=torch.float64))
+    learner, last, so_far = run.learner, run.step - 1, over_all_ranks(run)
     validation = validate(run, learner.order(last))
     return {
         "epoch": epoch + 1,
@@ -149,15 +159,15 @@ def epoch_metrics(run: Run, epoch: int) -> dict[str, Any]:
         "stage": learner.stage(last),
         "temperature": learner.temperature(last),
         "learning_rate": run.optimizer.param_groups[0]["lr"],
-        "loss": float(totals[0] / totals[2].clamp(min=1)),
-        "top1": float(totals[1] / totals[2].clamp(min=1)),
+        "loss": so_far.loss / max(1, so_far.seen),
+        "top1": so_far.right / max(1, so_far.seen),
         "validation_loss": validation.loss,
         "validation_top1": validation.top1,
         "validation_top5": validation.top5,
         "kendall_tau_from_start": orders.kendall_tau(learner.order(), run.initial),
         **policy_metrics(learner, last),
         "skipped_steps": run.skipped,
-        "images_per_second": so_far.seen * run.world.size / max(1e-9, run.seconds - so_far.began),
+        "images_per_second": so_far.seen / max(1e-9, run.seconds - so_far.began),
     }
 
 
