@@ -259,9 +259,8 @@ def restore(run: Run, directory: RunDir, display: Display) -> None:
     for key in PLAIN_STATE:
         setattr(run, key, checkpoint.state[key])
     total = SoFar(**checkpoint.state["so_far"])  # each rank takes its share
-    run.so_far = SoFar(
-        *(part / run.world.size for part in (total.loss, total.right, total.seen)), total.began
-    )
+    size = run.world.size
+    run.so_far = SoFar(total.loss / size, total.right / size, total.seen / size, total.began)
     run.optimizer.load_state_dict(checkpoint.state["optimizer"])
     run.scaler.load_state_dict(checkpoint.state["scaler"])
     display.say(f"{directory.path} continues after step {run.step} of {run.total_steps}")
