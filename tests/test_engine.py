@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from reorder import distributed, run_dir
+from reorder import distributed, run_dir, track
 from reorder import run as running
 from reorder import train as training
 from reorder.config import Data, Experiment, Model, Order, Train
@@ -255,20 +255,21 @@ def test_a_run_continues_on_another_number_of_processes(whole, tmp_path, monkeyp
         training.train(experiment(), directory, QUIET)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [*command, "-m", "reorder", "train", "--resume", str(directory.path)],
+        [*command, "-m", "reorder", "train", "--resume", str(directory.path), "train.keep=3"],
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert "continues after step 7 of 15" in done.stdout
+    assert directory.experiment().train.keep == 3
     assert directory.summary()["order"] == whole.summary()["order"]
     np.testing.assert_allclose(directory.policy()[0], whole.policy()[0], atol=1e-4)
     for name, tensor in weights(whole).items():
         torch.testing.assert_close(weights(directory)[name], tensor, atol=2e-3, rtol=1e-2)
 
 
-def test_a_slurm_job_asks_to_be_started_again(tmp_path, monkeypatch):
+def test_a_slurm_job_asks_to_be_started_again(tmp_path, monkeypatch, capsys):
     command = tmp_path / "scontrol"
     command.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n')
     command.chmod(0o755)
@@ -278,6 +279,14 @@ def test_a_slurm_job_asks_to_be_started_again(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "42")
     distributed.requeue()
     assert (tmp_path / "asked").read_text() == "requeue 42\n"
+    (tmp_path / "asked").unlink()
+    monkeypatch.setenv("RANK", "1")
+    distributed.requeue()
+    assert not (tmp_path / "asked").exists()  # one rank asks for all
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    distributed.requeue()
+    assert "cannot requeue job 42" in capsys.readouterr().err  # in a container without Slurm's commands
 
 
 @pytest.fixture(scope="module")
@@ -357,3 +366,143 @@ def test_a_compiled_model_trains_as_a_plain_one_does(monkeypatch):
     plain, compiled = (run.so_far.loss for run in runs)
     assert compiled == pytest.approx(plain, rel=1e-4)
     assert runs[1].logits[-1] == pytest.approx(runs[0].logits[-1], rel=1e-4)
+
+
+def group_lives(number):
+    """Whether any process of a group is left."""
+    try:
+        os.killpg(number, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_killed_run_leaves_no_workers_behind(pictures, tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "reorder", *on_pictures(pictures), "--out", tmp_path / "run", "--quiet"],
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("run/checkpoints/step-*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 30
+    while group_lives(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not group_lives(process.pid)
+
+
+def test_a_file_too_large_for_the_disk_is_one_line_and_leaves_nothing_half_written(tmp_path):
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))"
+    code = f"{limit}; from reorder.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "train", "digits", *OVERRIDES, "--out", tmp_path / "run"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("reorder: cannot write a checkpoint to ")
+    assert done.stderr.count("\n") == 1
+    assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
+
+
+def test_a_loss_that_is_not_finite_is_skipped_with_scaled_gradients_too(monkeypatch):
+    run = running.setup(experiment())
+    run.scaler = torch.amp.GradScaler("cpu", enabled=True)
+    images, labels = next(iter(run.loader.epoch(0)))
+    training.train_step(run, images * float("nan"), labels)
+    assert (run.skipped, run.step) == (1, 1)
+    before = run.model.head.weight.clone()
+    training.train_step(run, images, labels)
+    assert (run.skipped, run.skipped_in_a_row, run.step) == (1, 0, 2)
+    assert not torch.equal(before, run.model.head.weight)
+
+
+def stop_in_validation(monkeypatch, at):
+    """Have a signal come when the validation images are looked at for the `at`-th time."""
+    validate, looks = running.Loader.validate, []
+
+    def signalled(loader):
+        looks.append(loader)
+        if len(looks) == at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        yield from validate(loader)
+
+    monkeypatch.setattr(running.Loader, "validate", signalled)
+
+
+@pytest.mark.parametrize("epoch", [2, 3])
+def test_a_signal_during_validation_does_not_wait_for_its_end(whole, tmp_path, monkeypatch, epoch):
+    directory = RunDir(tmp_path / "run")
+    stop_in_validation(monkeypatch, epoch)
+    with pytest.raises(Stopped):
+        training.train(experiment(), directory, QUIET)
+    assert (directory.path / "checkpoints" / "latest").read_text() == f"step-{5 * epoch:09d}"
+    assert len(directory.metrics()) == epoch - 1  # the line of the epoch waits for its validation
+    training.train(experiment(), directory, QUIET)
+    assert_same(directory, whole)
+
+
+def test_a_signal_at_the_end_of_a_run_also_stops_those_it_is_compared_with(tmp_path, monkeypatch):
+    compared = experiment(epochs=1, compare=True)
+    stop_in_validation(monkeypatch, 1)
+    with distributed.StopSignals().watched() as stop, pytest.raises(Stopped):
+        training.train_with_comparison(compared, RunDir(tmp_path / "run"), QUIET, stop=stop)
+    assert not (tmp_path / "run" / "fixed-row").exists()
+    runs = training.train_with_comparison(compared, RunDir(tmp_path / "run"), QUIET)
+    assert all(run.summary() for run in runs)
+
+
+def test_every_epoch_is_tracked_although_the_run_was_stopped(tmp_path, monkeypatch):
+    sent = []
+
+    class Recorder(track.Nowhere):
+        def log(self, metrics, step):
+            sent.append(step)
+
+    monkeypatch.setitem(track.TRACKERS, "none", lambda *_: Recorder())
+    directory, save = RunDir(tmp_path / "run"), running.save
+
+    def killed(run, where):
+        save(run, where)
+        if run.step == 10:
+            raise RuntimeError("killed")
+
+    monkeypatch.setattr(training, "save", killed)
+    with pytest.raises(RuntimeError, match="killed"):
+        training.train(experiment(), directory, QUIET)
+    assert sent == [5]
+    monkeypatch.setattr(training, "save", save)
+    training.train(experiment(), directory, QUIET)
+    assert sent == [5, 10, 15]
+
+
+def test_runs_that_are_compared_are_continued_together(tmp_path, capsys):
+    directory = RunDir(tmp_path / "run")
+    training.train_with_comparison(experiment(epochs=1, compare=True), directory, QUIET)
+    longer = training.reopen(directory, ["train.epochs=2"], Display(), distributed.ALONE)
+    assert "1 epochs become 2: the learning rate goes on where the longer cosine" in capsys.readouterr().out
+    runs = training.train_with_comparison(longer, directory, QUIET)
+    assert [len(run.metrics()) for run in runs] == [2, 2, 2]
+
+
+def test_checkpoints_are_also_written_every_so_many_steps(tmp_path):
+    directory = RunDir(tmp_path / "run")
+    training.train(experiment(checkpoint_steps=2, keep=9), directory, QUIET)
+    steps = [int(path.name[5:]) for path in sorted(directory.path.glob("checkpoints/step-*"))]
+    assert steps == [2, 4, 5, 6, 8, 10, 12, 14, 15]
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_damaged_checkpoints_do_not_push_out_sound_ones(tmp_path, keep):
+    directory = RunDir(tmp_path / "run")
+    training.train(experiment(keep=9), directory, QUIET)
+    folder = directory.path / "checkpoints"
+    (folder / "step-000000015" / "sha256.json").write_text("{}")
+    checkpoint, damaged = directory.load_checkpoint()
+    assert (checkpoint.state["step"], damaged) == (10, ["step-000000015"])
+    directory.save_checkpoint(11, checkpoint, keep)
+    kept = sorted(path.name for path in folder.glob("step-*"))
+    assert kept == ["step-000000010", "step-000000011"][-keep:]
+    assert directory.load_checkpoint()[1] == []

@@ -14,14 +14,14 @@ from reorder.analysis import coverage as count_coverage
 from reorder.analysis import write_coverage
 from reorder.config import Experiment, build
 from reorder.display import Display
-from reorder.distributed import Stopped, join, requeue
+from reorder.distributed import Stopped, StopSignals, join, requeue
 from reorder.figures import coverage_figure, save_figure, scan_figure
 from reorder.judge import compare_runs, describe_difference, describe_evaluation, evaluate_run
 from reorder.presets import PRESETS, describe, preset
 from reorder.report import rows_of, terminal_table, write_report
 from reorder.run_dir import RunDir
 from reorder.scans import scan
-from reorder.train import continued, train_with_comparison
+from reorder.train import reopen, train_with_comparison
 from reorder.train import train as train_one
 
 app = typer.Typer(
@@ -95,23 +95,22 @@ def train(
             print(f"{name:{width}}  {describe(preset(name))}")
         return
     with join() as world:
+        display = Display(quiet or not world.first)
         if resume is not None:
             if out is not None:
                 raise ValueError("--resume continues in its own directory; leave --out away")
             directory = RunDir(resume)
-            experiment = continued(directory.experiment(), arguments or [])
-            if world.first:
-                directory.reopen(experiment)
+            experiment = reopen(directory, arguments or [], display, world)
         else:
             base, file, overrides, name = _split_arguments(arguments or [])
             experiment = build(base, file, overrides)
             directory = RunDir(out if out is not None else Path("runs") / name)
-        display = Display(quiet or not world.first)
-        if experiment.train.compare:
-            runs = train_with_comparison(experiment, directory, display, world)
-        else:
-            train_one(experiment, directory, display, world)
-            runs = [directory]
+        with StopSignals().watched() as stop:
+            if experiment.train.compare:
+                runs = train_with_comparison(experiment, directory, display, world, stop)
+            else:
+                train_one(experiment, directory, display, world, stop)
+                runs = [directory]
         if world.first:
             page = write_report(runs, directory.path / "report")
             display.console.print(terminal_table(rows_of(runs)))
@@ -144,7 +143,8 @@ def evaluate(
         raise ValueError(f"give one run to evaluate or two to compare, not {len(runs)}")
     display, directories = Display(), [RunDir(path) for path in runs]
     if len(directories) == 1:
-        where, result = evaluate_run(directories[0], order, data or [])
+        with join() as world:
+            where, result = evaluate_run(directories[0], order, data or [], world)
         display.say(f"{describe_evaluation(result)}\nsaved: {where}")
         return
     if order is not None or data:

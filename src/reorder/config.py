@@ -93,6 +93,7 @@ class Train:
     compile: bool = False
     threads: int = 0  # of a process on the CPU; 0 for what torch chooses
     checkpoint_minutes: float = 10.0  # besides the end of every epoch
+    checkpoint_steps: int = 0  # as well; 0 for by the clock alone
     keep: int = 2  # checkpoints
     seed: int = 0
     compare: bool = False  # also train the fixed row-major and initial orders, and end with a table

@@ -28,6 +28,9 @@ class World(NamedTuple):
         return self.rank == 0
 
 
+ALONE = World(0, 1, torch.device("cpu"))
+
+
 @contextmanager
 def join() -> Iterator[World]:
     """The world this process was started in, on the accelerator it has, while the block runs."""
@@ -40,12 +43,23 @@ def join() -> Iterator[World]:
     if size == 1:
         yield World(0, 1, device)
         return
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
+    torch.set_num_threads(max(1, cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield World(rank, size, device)
     finally:
         dist.destroy_process_group()
+
+
+def cores() -> int:
+    """How many of the machine's cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def wait_for_all() -> None:
+    """Go on when every rank has come here."""
+    if dist.is_initialized():
+        dist.barrier()
 
 
 def mean(value: Tensor) -> Tensor:
@@ -121,5 +135,9 @@ class StopSignals:
 def requeue() -> None:
     """Ask Slurm, if this is one of its jobs, to start the job again."""
     job = os.environ.get("SLURM_JOB_ID")
-    if job:
+    if not job or os.environ.get("RANK", "0") != "0":  # one asks for all ranks
+        return
+    try:
         subprocess.run(["scontrol", "requeue", job], check=False)
+    except OSError as error:
+        print(f"reorder: cannot requeue job {job}: {error}", file=sys.stderr)

@@ -16,7 +16,16 @@ from reorder.distributed import gather
 class Evaluation(NamedTuple):
     correct: Tensor  # (n,), bool: the most likely class is right
     correct5: Tensor  # (n,), bool: the right class is among the five most likely
-    loss: float
+    losses: Tensor  # (n,), cross-entropy in nats
+
+    @property
+    def loss(self) -> float:
+        return self.losses.mean().item()
+
+    @property
+    def loss_sem(self) -> float:
+        """The standard error of the mean loss, which the bootstrap of a mean tends to."""
+        return self.losses.std(correction=0).item() / math.sqrt(len(self.losses))
 
     @property
     def top1(self) -> float:
@@ -44,13 +53,14 @@ def evaluate(
     for index, images, labels in batches:
         labels = labels.to(device)
         logits = model(images.to(device), order).float()
-        losses = F.cross_entropy(logits, labels, reduction="none").double()
-        best = (logits.topk(min(5, logits.shape[1])).indices == labels[:, None]).double()
-        found.append(torch.stack([index.double(), best[:, 0].cpu(), best.amax(1).cpu(), losses.cpu()], dim=1))
+        losses = F.cross_entropy(logits, labels, reduction="none").cpu()
+        best = (logits.topk(min(5, logits.shape[1])).indices == labels[:, None]).cpu()
+        columns = (index, best[:, 0], best.any(1), losses)
+        found.append(torch.stack([column.double() for column in columns], dim=1))  # not every GPU has float64
     model.train(was_training)
     rows = gather(torch.cat(found) if found else torch.empty(0, 4, dtype=torch.double))
     _, correct, correct5, losses = rows[rows[:, 0].argsort()].T
-    return Evaluation(correct.bool(), correct5.bool(), losses.mean().item())
+    return Evaluation(correct.bool(), correct5.bool(), losses)
 
 
 class Spread(NamedTuple):

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import logging
 import os
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from reorder import order as orders
 from reorder.config import Experiment, build
+from reorder.distributed import World
 from reorder.evaluate import PairedDifference, bootstrap, paired_difference
 from reorder.run import Run, load_tensors, setup, unwrapped
 from reorder.run_dir import RunDir
@@ -21,20 +23,29 @@ from reorder.train import validate
 
 # N patches, n images
 
+logger = logging.getLogger(__name__)
 
-def load_run(directory: RunDir, experiment: Experiment | None = None) -> Run:
+
+def load_run(directory: RunDir, experiment: Experiment | None = None, world: World | None = None) -> Run:
     """A run's model and learner as its last checkpoint left them; an experiment with other data may be given.
 
     Other data are resized for the model, and normalised by their own mean and deviation.
     """
     own = directory.experiment()
-    checkpoint, _ = directory.load_checkpoint()
+    checkpoint, damaged = directory.load_checkpoint()
+    for name in damaged:
+        logger.warning("%s/checkpoints/%s is damaged; using the one before", directory.path, name)
     if checkpoint is None:
         raise ValueError(
             f"{directory.path} has no checkpoint yet; train it with: reorder train --resume {directory.path}"
         )
     tensors, state = checkpoint
-    run = setup(experiment or own)
+    experiment = experiment or own
+    if experiment.train.precision == "float16" and (world is None or world.device.type == "cpu"):
+        experiment = dataclasses.replace(
+            experiment, train=dataclasses.replace(experiment.train, precision="float32")
+        )
+    run = setup(experiment, world)
     model = unwrapped(run.model)
     classes, channels = len(tensors["model.head.bias"]), model.tokens.image_shape[0]
     pixels = tensors["model.tokens.patch_embed.proj.weight"].shape[1]
@@ -50,7 +61,7 @@ def load_run(directory: RunDir, experiment: Experiment | None = None) -> Run:
 
 
 def evaluate_run(
-    directory: RunDir, order_file: Path | None, overrides: list[str]
+    directory: RunDir, order_file: Path | None, overrides: list[str], world: World | None = None
 ) -> tuple[Path, dict[str, Any]]:
     """Evaluate a run's last checkpoint, in its own order and on its own data unless others are given.
 
@@ -61,7 +72,7 @@ def evaluate_run(
         if "=" not in override:
             raise ValueError(f"--data takes key=value, such as name=digits, got {override!r}")
     changes = [f"data.{override.removeprefix('data.')}" for override in overrides]
-    run = load_run(directory, build(directory.experiment(), overrides=changes))
+    run = load_run(directory, build(directory.experiment(), overrides=changes), world)
     order = run.learner.order(run.step - 1)
     if order_file is not None:
         order = orders.load(order_file, unwrapped(run.model).grid).order
@@ -81,7 +92,11 @@ def evaluate_run(
 def _measure(run: Run, order: Tensor) -> tuple[Tensor, dict[str, Any]]:
     """Correctness (n,) of the validation images read in an order (N,), and what it amounts to."""
     result = validate(run, order)
-    numbers: dict[str, Any] = {"images": len(result.correct), "loss": result.loss}
+    numbers: dict[str, Any] = {
+        "images": len(result.correct),
+        "loss": result.loss,
+        "loss_sem": result.loss_sem,
+    }
     for name, correct in (("top1", result.correct), ("top5", result.correct5)):
         generator = torch.Generator().manual_seed(run.experiment.train.seed)
         spread = bootstrap(correct, generator=generator)
@@ -115,11 +130,18 @@ def describe_evaluation(result: dict[str, Any]) -> str:
             f"{name} {100 * result[key]:.2f} ± {100 * result[f'{key}_sem']:.2f} % "
             f"(95% interval {100 * low:.2f} to {100 * high:.2f})"
         )
-    return "\n".join([*lines, f"loss  {result['loss']:.4f}"])
+    return "\n".join([*lines, f"loss  {result['loss']:.4f} ± {result['loss_sem']:.4f}"])
 
 
 # Keys that change nothing about which images a run is validated on.
-TRAINING_ONLY = ("data.augment", "data.workers", "data.max_broken", "data.train_list")
+TRAINING_ONLY = (
+    "data.augment",
+    "data.workers",
+    "data.max_broken",
+    "data.train_images",
+    "data.train_list",
+    "data.stream",
+)
 
 
 def compare_runs(a: RunDir, b: RunDir) -> PairedDifference:

@@ -15,7 +15,8 @@ from reorder.classifier import create_model
 from reorder.config import Experiment
 from reorder.data import Loader, load_dataset
 from reorder.display import Display
-from reorder.distributed import World, mean
+from reorder.distributed import ALONE, World, mean
+from reorder.evaluate import Evaluation
 from reorder.learner import FixedOrder, OrderLearner, RandomOrder, as_order, random_order
 from reorder.run_dir import Checkpoint, RunDir
 from reorder.scans import SCANS
@@ -58,6 +59,7 @@ class Run:
     seconds: float = 0.0  # spent on training steps
     skipped: int = 0
     skipped_in_a_row: int = 0
+    validation: Evaluation | None = None  # at the end of the last epoch
     so_far: SoFar = field(default_factory=SoFar)
     metrics: list[dict[str, Any]] = field(default_factory=list)
     logits: list[Tensor] = field(default_factory=list)  # of the policy, (N,) after each epoch
@@ -87,7 +89,7 @@ def derive_seed(*numbers: int) -> int:
 
 def setup(experiment: Experiment, world: World | None = None) -> Run:
     """Data, model, learner and optimizer of an experiment; a function of its seed."""
-    world = world or World(0, 1, torch.device("cpu"))
+    world = world or ALONE
     settings, order = experiment.train, experiment.order
     check_machine(experiment, world)
     if settings.threads:
@@ -234,7 +236,7 @@ def save(run: Run, directory: RunDir) -> None:
     if run.skipped_in_a_row >= MOST_SKIPPED:
         raise ValueError(
             f"{MOST_SKIPPED} steps in a row had a loss or gradient that is not finite; the run is saved. "
-            "Try a lower train.learning_rate, a lower train.clip, or train.precision=float32"
+            "Resume with a lower train.learning_rate, a lower train.clip, or train.precision=float32"
         )
 
 

@@ -3,7 +3,7 @@
 config.yaml     the experiment, complete
 metrics.jsonl   one line per epoch
 policy.npz      logits (epochs + 1, N), the first row before training, and the initial order (N,)
-checkpoints/    the state after the last finished epoch
+checkpoints/    the state after a step: the newest, and those before it that are kept
 correct.npy     one bool per validation image
 summary.json    results; written last, so that its presence says the run is finished
 sample.png      one validation image, for drawings
@@ -22,12 +22,14 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 from PIL import Image
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from reorder.config import Experiment, build, difference, to_yaml
 
 T = TypeVar("T")
+CHECKPOINT_FILES = ("weights.safetensors", "state.pt")
 
 
 def _read(path: Path, load: Callable[[], T]) -> T:
@@ -154,18 +156,22 @@ class RunDir:
             }
             save_file(tensors, temporary / "weights.safetensors")
             torch.save(checkpoint.state, temporary / "state.pt")
-            sums = {name: _checksum(temporary / name) for name in ("weights.safetensors", "state.pt")}
+            sums = {name: _checksum(temporary / name) for name in CHECKPOINT_FILES}
             (temporary / "sha256.json").write_text(json.dumps(sums))
             for file in temporary.iterdir():
                 _sync(file)
             _sync(temporary)
             os.replace(temporary, final)
             _sync(folder)
-        except OSError:
+        except (SafetensorError, RuntimeError) as error:  # how these libraries tell of a full disk
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"cannot write a checkpoint to {folder}: {reason}; the last is kept") from error
+        finally:
             shutil.rmtree(temporary, ignore_errors=True)
-            raise
         self._write("checkpoints/latest", final.name)
-        for old in sorted(folder.glob("step-*"))[:-keep]:
+        others = sorted(path for path in folder.glob("step-*") if path != final)
+        later = [path for path in others if path > final]  # damaged ones, or the run would not be here
+        for old in [*later, *others[: len(others) - len(later)][: -(keep - 1) or None]]:
             shutil.rmtree(old)
 
     def load_checkpoint(self) -> tuple[Checkpoint | None, list[str]]:
@@ -175,12 +181,12 @@ class RunDir:
         for candidate in sorted(folder.glob("step-*"), reverse=True):
             try:
                 sums = json.loads((candidate / "sha256.json").read_text())
-                if any(_checksum(candidate / name) != value for name, value in sums.items()):
+                if any(_checksum(candidate / name) != sums[name] for name in CHECKPOINT_FILES):
                     raise ValueError("checksum")
                 tensors = load_file(candidate / "weights.safetensors")
                 state = torch.load(candidate / "state.pt", weights_only=True)
                 return Checkpoint(tensors, state), damaged
-            except (OSError, ValueError):
+            except Exception:  # damaged files make their readers raise almost anything
                 damaged.append(candidate.name)
         if damaged:
             raise ValueError(f"no sound checkpoint in {folder}: {', '.join(damaged)} damaged; start anew")

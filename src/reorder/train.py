@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from reorder import curriculum, track
 from reorder import order as orders
 from reorder.config import Experiment, build
 from reorder.display import Display, Progress
-from reorder.distributed import Stopped, StopSignals, World, mean, on_any, union
+from reorder.distributed import ALONE, Stopped, StopSignals, World, mean, on_any, union, wait_for_all
 from reorder.evaluate import Evaluation, bootstrap_sem, evaluate
 from reorder.learner import policy_metrics
 from reorder.run import (
@@ -35,7 +36,11 @@ from reorder.run_dir import RunDir
 
 
 def train(
-    experiment: Experiment, directory: RunDir, display: Display, world: World | None = None
+    experiment: Experiment,
+    directory: RunDir,
+    display: Display,
+    world: World | None = None,
+    stop: StopSignals | None = None,
 ) -> dict[str, Any]:
     """Train one experiment into its run directory, from where it stopped if it was begun; its summary."""
     directory.check(experiment)
@@ -43,11 +48,11 @@ def train(
         display.say(f"{directory.path} is finished already")
         return finished
     track.check(experiment.train.track)
-    run = setup(experiment, world or World(0, 1, torch.device("cpu")))
+    run = setup(experiment, world)
     if run.world.first:
         directory.create(experiment)
     restore(run, directory, display)
-    stop, steps = StopSignals(), run.loader.steps_per_epoch
+    stop, steps = stop or StopSignals(), run.loader.steps_per_epoch
     with (
         stop.watched(),
         closing(
@@ -55,10 +60,20 @@ def train(
         ) as tracker,
         display.training(title_of(experiment), experiment.train.epochs, steps, run.step) as progress,
     ):
-        while run.step < run.total_steps:
+        if run.metrics and run.metrics[-1]["step"] == run.step:  # was it sent before the run was killed?
+            track.track_epoch(tracker, run.metrics[-1], run.logits[-1], unwrapped(run.model).grid)
+        while len(run.metrics) < experiment.train.epochs:
             train_epoch(run, directory, progress, stop)
             track.track_epoch(tracker, run.metrics[-1], run.logits[-1], unwrapped(run.model).grid)
+            stop_if_asked(run, stop)
     return finish(run, directory)
+
+
+def stop_if_asked(run: Run, stop: StopSignals) -> None:
+    """End a run that was saved, on all ranks at once, if a signal has come to any."""
+    if on_any([bool(stop.number)], run.world.device)[0]:
+        wait_for_all()  # the first rank may still be writing
+        raise Stopped(stop.number or signal.SIGTERM)
 
 
 def title_of(experiment: Experiment) -> str:
@@ -76,10 +91,10 @@ def title_of(experiment: Experiment) -> str:
 def train_epoch(run: Run, directory: RunDir, progress: Progress, stop: StopSignals) -> None:
     """The rest of an epoch, step by step, with checkpoints; then a look at the validation images."""
     settings, steps = run.experiment.train, run.loader.steps_per_epoch
-    epoch = run.step // steps
+    epoch = len(run.metrics)
     run.model.train()
     saved = began = time.perf_counter()
-    for images, labels in run.loader.epoch(epoch, run.step % steps):
+    for images, labels in run.loader.epoch(epoch, run.step - epoch * steps):
         train_step(run, images.to(run.world.device), labels.to(run.world.device))
         now = time.perf_counter()
         run.seconds, began = run.seconds + now - began, now
@@ -92,23 +107,26 @@ def train_epoch(run: Run, directory: RunDir, progress: Progress, stop: StopSigna
             so_far.seen / max(1e-9, run.seconds - so_far.began),
         )
         late = now - saved > 60 * settings.checkpoint_minutes
+        late |= settings.checkpoint_steps > 0 and run.step % settings.checkpoint_steps == 0
         stopping, due, broken = on_any([bool(stop.number), late, run.loader.has_news], run.world.device)
         if broken:
             run.loader.share(union(run.loader.broken))
         failing = run.skipped_in_a_row >= MOST_SKIPPED  # saving says so
-        if (stopping or due or failing) and run.step % steps:
+        if stopping or due or failing:
             save(run, directory)
             saved = began = time.perf_counter()
-        if stopping and run.step % steps:
-            raise Stopped(stop.number or signal.SIGTERM)
-    line = epoch_metrics(run, epoch)
+        if stopping:
+            stop_if_asked(run, stop)
+    try:
+        line = epoch_metrics(run, epoch, stop)
+    except Stopped:
+        save(run, directory)
+        stop_if_asked(run, stop)
     run.metrics.append(line)
     run.logits.append(policy_logits(run.learner))
     run.so_far = SoFar(began=run.seconds)
     save(run, directory)
     progress.epoch(line)
-    if on_any([bool(stop.number)], run.world.device)[0] and run.step < run.total_steps:
-        raise Stopped(stop.number or signal.SIGTERM)
 
 
 def train_step(run: Run, images: Tensor, labels: Tensor) -> None:
@@ -122,19 +140,24 @@ def train_step(run: Run, images: Tensor, labels: Tensor) -> None:
     run.optimizer.zero_grad()
     order = learner.sample(run.step)
     losses, right = backward_parts(run, images, labels, order)
-    finite = bool(mean(losses.mean()).isfinite())
+    finite = unscaled = bool(mean(losses.mean()).isfinite())
     if finite:
         policy_loss = learner.loss(losses)
         if policy_loss.requires_grad:
             run.scaler.scale(policy_loss).backward()
         run.scaler.unscale_(run.optimizer)
-        finite = bool(clip_grad_norm_(model.parameters(), settings.clip).isfinite())
+        finite = bool(clip_grad_norm_(model.parameters(), settings.clip).isfinite()) and all(
+            bool(parameter.grad.isfinite().all())
+            for parameter in learner.parameters()
+            if parameter.grad is not None
+        )
     if finite:
         run.scaler.step(run.optimizer)
         if run.ema is not None:
             run.ema.update_parameters(unwrapped(model))
         run.so_far.add(losses, right)
-    run.scaler.update()
+    if unscaled:
+        run.scaler.update()
     run.step += 1
     run.skipped, run.skipped_in_a_row = run.skipped + (not finite), 0 if finite else run.skipped_in_a_row + 1
 
@@ -156,10 +179,10 @@ def backward_parts(run: Run, images: Tensor, labels: Tensor, order: Tensor) -> t
     return torch.cat(losses), right
 
 
-def epoch_metrics(run: Run, epoch: int) -> dict[str, Any]:
+def epoch_metrics(run: Run, epoch: int, stop: StopSignals) -> dict[str, Any]:
     """A line about an epoch that is over."""
     learner, last, so_far = run.learner, run.step - 1, over_all_ranks(run)
-    validation = validate(run, learner.order(last))
+    run.validation = validation = validate(run, learner.order(last), stop)
     return {
         "epoch": epoch + 1,
         "step": run.step,
@@ -179,11 +202,20 @@ def epoch_metrics(run: Run, epoch: int) -> dict[str, Any]:
     }
 
 
-def validate(run: Run, order: Tensor) -> Evaluation:
+def validate(run: Run, order: Tensor, stop: StopSignals | None = None) -> Evaluation:
     """Evaluate on all validation images, each rank its share, with the averaged weights if there are any."""
+
+    def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        share = len(run.loader.dataset.validation) // run.world.size
+        together = share // (run.loader.batch_size // run.world.size)  # batches that every rank has
+        for number, batch in enumerate(run.loader.validate()):
+            if stop is not None and number < together:
+                stop_if_asked(run, stop)
+            yield batch
+
     model = run.ema.module if run.ema is not None else unwrapped(run.model)
     with run.autocast():
-        result = evaluate(model, run.loader.validate(), order, run.world.device)
+        result = evaluate(model, batches(), order, run.world.device)
     if on_any([run.loader.has_news], run.world.device)[0]:
         run.loader.share(union(run.loader.broken))
     return result
@@ -192,7 +224,7 @@ def validate(run: Run, order: Tensor) -> Evaluation:
 def finish(run: Run, directory: RunDir) -> dict[str, Any]:
     """Evaluate with the order found and write the results."""
     order = run.learner.order(run.total_steps - 1)
-    result = validate(run, order)
+    result = run.validation or validate(run, order)  # a run that was stopped at its end has to look again
     summary = summarise(run, result, order)
     if run.world.first:
         directory.write_correct(result.correct)
@@ -241,6 +273,10 @@ RESUME_MAY_CHANGE = (
     "train.threads",
     "train.keep",
     "train.checkpoint_minutes",
+    "train.checkpoint_steps",
+    "train.learning_rate",
+    "train.clip",
+    "train.precision",
     "train.track",
     "data.root",
     "data.workers",
@@ -272,8 +308,31 @@ def continued(experiment: Experiment, overrides: list[str]) -> Experiment:
     return replace(changed, order=order) if scale < 1 else changed
 
 
+def reopen(directory: RunDir, overrides: list[str], display: Display, world: World) -> Experiment:
+    """Write down what changes when a run, and those beside it that it is compared with, are continued."""
+    beside = [RunDir(file.parent) for file in sorted(directory.path.glob("fixed-*/config.yaml"))]
+    before = directory.experiment()
+    changed = [(run, continued(run.experiment(), overrides)) for run in (directory, *beside)]
+    wait_for_all()  # until every rank has read what the first changes
+    if world.first:
+        for run, experiment in changed:
+            run.reopen(experiment)
+    wait_for_all()
+    after = changed[0][1]
+    if after.train.epochs > before.train.epochs:
+        display.say(
+            f"{before.train.epochs} epochs become {after.train.epochs}: the learning rate goes on where the "
+            "longer cosine has it; the stages of the policy stay where they were"
+        )
+    return after
+
+
 def train_with_comparison(
-    experiment: Experiment, directory: RunDir, display: Display, world: World | None = None
+    experiment: Experiment,
+    directory: RunDir,
+    display: Display,
+    world: World | None = None,
+    stop: StopSignals | None = None,
 ) -> list[RunDir]:
     """Train the experiment and, with one seed and budget, row-major and its initial order held fixed."""
     alone = replace(experiment, train=replace(experiment.train, compare=False))
@@ -285,5 +344,7 @@ def train_with_comparison(
             runs.insert(0, (fixed, RunDir(directory.path / name)))
     directory.check(experiment)
     for each, where in reversed(runs):
-        train(each, where, display, world)
+        train(each, where, display, world, stop)
+        if stop is not None and on_any([bool(stop.number)], (world or ALONE).device)[0]:
+            raise Stopped(stop.number or signal.SIGTERM)
     return [where for _, where in runs]

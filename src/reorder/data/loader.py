@@ -4,7 +4,10 @@ import logging
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Iterator
+from functools import partial
+from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +17,7 @@ from torch.utils.data import DataLoader
 
 from reorder import config
 from reorder.data.datasets import Dataset, Memory, Split
+from reorder.distributed import cores
 
 # n images in a split, B in a global batch, W ranks, C channels, H x W pixels
 
@@ -178,14 +182,26 @@ def _workers(settings: config.Data) -> int:
     """Processes that decode: `data.workers`, or by default one per core, at most 8, shared by the ranks."""
     if settings.workers is not None:
         return settings.workers
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(8, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+    return max(1, min(8, cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
-def ignore_signals(worker: int = 0) -> None:
+def ignore_signals() -> None:
     """A terminal and Slurm signal every process, but only the training may decide when to end."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+
+
+def _start_worker(alive: Connection, worker: int) -> None:
+    """Live as long as the training holds the other end of a pipe: it may be killed without a word."""
+
+    def wait() -> None:
+        try:
+            alive.recv()
+        except (EOFError, OSError):
+            os._exit(1)
+
+    ignore_signals()
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _in_processes(reader: Reader, requests: list[Request], workers: int) -> Iterator[Reply]:
@@ -194,13 +210,15 @@ def _in_processes(reader: Reader, requests: list[Request], workers: int) -> Iter
     if method == "forkserver":
         # It imports torch once, not once per worker, and must outlive signals for its workers to do so.
         context.set_forkserver_preload(["reorder.data.forkserver"])
+    alive, held = context.Pipe(duplex=False)
     loader = DataLoader(
         reader,
         batch_size=None,
         sampler=requests,  # any iterable of what the reader takes
         num_workers=workers,
         multiprocessing_context=context,
-        worker_init_fn=ignore_signals,
+        worker_init_fn=partial(_start_worker, alive),
         generator=torch.Generator(),  # or it would draw from the run's own
     )
-    return iter(loader)
+    with alive, held:
+        yield from loader
