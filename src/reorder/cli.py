@@ -24,6 +24,7 @@ from reorder.processes import Machine, run_here
 from reorder.report import rows_of, terminal_table, write_report
 from reorder.run_dir import RunDir
 from reorder.scans import scan
+from reorder.slurm import submit
 from reorder.studies import STUDIES
 from reorder.sweep import plans_of, tasks_of
 from reorder.train import continued, train_with_comparison
@@ -175,6 +176,11 @@ def sweep(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the runs and the time they need, and exit.")
     ] = False,
+    slurm: Annotated[bool, typer.Option("--slurm", help="Submit the runs to Slurm, and exit.")] = False,
+    slurm_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="What Slurm is asked for; repeat for more."),
+    ] = None,
     list_studies: Annotated[bool, typer.Option("--list", help="List the studies and exit.")] = False,
 ) -> None:
     """Train a grid of experiments, or a named study, each run in a directory named by its content.
@@ -185,6 +191,8 @@ def sweep(
     Example: `reorder sweep digits model.name=vit,mamba scan=row,column seed=0,1,2 --jobs 2`
 
     Example: `reorder sweep laptop/orders --dry-run`
+
+    Example: `reorder sweep paper/orders data.root=/data --slurm --slurm-option gpus_per_node=4`
     """
     if list_studies:
         width = max(map(len, STUDIES))
@@ -194,12 +202,17 @@ def sweep(
         return
     plans, name = plans_of(arguments or [])
     tasks = tasks_of(plans, (out if out is not None else Path("runs") / name).absolute())
-    machine, console = Machine(jobs, len(tasks)), Console()
+    machine, where = Machine(jobs, len(tasks)), tasks[0].directory.path.parent
+    if slurm_option and not slurm:
+        raise ValueError("--slurm-option is for --slurm")
     if dry_run:
         with join() as world:
             for line in forecast(tasks, machine.jobs, machine.threads, world):
                 print(line)
-    elif not run_here(tasks, machine, console, shlex.join(["reorder", *sys.argv[1:]])):
+    elif slurm:
+        submitted = submit(tasks, where / "slurm", slurm_option or [])
+        print(f"{len(submitted)} jobs submitted; the runs go to {where}, submitit's files to {where}/slurm")
+    elif not run_here(tasks, machine, Console(), shlex.join(["reorder", *sys.argv[1:]])):
         raise typer.Exit(1)
 
 
