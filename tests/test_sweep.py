@@ -65,6 +65,13 @@ def test_a_file_and_a_study_take_values_too(tmp_path):
     assert len(tasks_of(plans, tmp_path)) == 14  # seeds 0, 1 and 2 became one
 
 
+def test_a_study_of_two_datasets_finds_both_below_one_root():
+    plans, _ = plans_of(["paper/orders", "data.root=/data"])
+    assert {plan.experiment.data.root for plan in plans} == {"/data/imagenet", "/data/fmow"}
+    (plan, *_), _ = plans_of(["paper/no-flips", "data.root=/data/imagenet"])
+    assert plan.experiment.data.root == "/data/imagenet"
+
+
 def test_values_and_short_keys():
     assert split_values("8,[8,16],{a: [1,2], b: 3},x") == ["8", "[8,16]", "{a: [1,2], b: 3}", "x"]
     assert [full_key(key) for key in ("seed", "scan", "patch_size")] == [
@@ -233,6 +240,7 @@ def test_two_sweeps_do_not_train_a_run_twice(tmp_path, capsys):
     assert claim(task) is None  # the run's own process holds it, should its sweep be killed
     assert app(["sweep", *TINY, "--out", str(tmp_path)], standalone_mode=False) is None
     output = capsys.readouterr().out
+    assert f"{task.name} is being trained by another process" in output
     assert "started" not in output
     assert f"finished {task.name}: " in output
     assert training.wait(10) == 0

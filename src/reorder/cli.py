@@ -210,8 +210,8 @@ def sweep(
             for line in forecast(tasks, machine.jobs, machine.threads, world):
                 print(line)
     elif slurm:
-        submitted = submit(tasks, where / "slurm", slurm_option or [])
-        print(f"{len(submitted)} jobs submitted; the runs go to {where}, submitit's files to {where}/slurm")
+        submitted = submit(tasks, where / ".slurm", slurm_option or [])
+        print(f"{len(submitted)} jobs submitted; the runs go to {where}, submitit's files to {where}/.slurm")
     elif not run_here(tasks, machine, Console(), shlex.join(["reorder", *sys.argv[1:]])):
         raise typer.Exit(1)
 

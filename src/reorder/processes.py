@@ -26,13 +26,13 @@ class Machine:
     def __init__(self, jobs: int | None, runs: int):
         affinity = hasattr(os, "sched_getaffinity")
         self.cores = len(os.sched_getaffinity(0)) if affinity else os.cpu_count() or 1
+        devices = torch.accelerator.device_count() if torch.accelerator.is_available() else 0
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        self.gpus = visible.split(",") if visible else [str(gpu) for gpu in range(torch.cuda.device_count())]
-        if not torch.cuda.is_available():
-            self.gpus = []
+        numbers = visible.split(",") if visible else [str(number) for number in range(devices)]
+        self.gpus = numbers if torch.cuda.is_available() else []
         # Small models gain little from a second thread, so a core each; by all runs, not by those that are
         # left, so that a sweep that is continued computes with as many threads as before.
-        self.jobs = jobs or max(1, min(runs, len(self.gpus) or self.cores))
+        self.jobs = jobs or min(runs, devices or self.cores)
         self.threads = max(1, self.cores // self.jobs)
 
     def environment(self, slot: int) -> dict[str, str]:
@@ -58,6 +58,7 @@ class Sweep:
         self.waiting = [task for task in tasks if not task.finished]
         self.working: list[Working] = []
         self.failed: dict[str, str] = {}
+        self.elsewhere: set[str] = set()  # runs that were found locked
         self.began, self.share_at_start = time.monotonic(), self.share()
 
     def share(self) -> float:
@@ -95,6 +96,9 @@ class Sweep:
     def begin(self, task: Task, slot: int) -> bool:
         """Start a run, unless another sweep is at it, in which case it waits, or has finished it."""
         if (lock := claim(task)) is None:
+            if task.name not in self.elsewhere:
+                self.elsewhere.add(task.name)
+                self.say(f"{task.name} is being trained by another process")
             return False
         self.waiting.remove(task)
         try:

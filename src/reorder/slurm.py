@@ -97,8 +97,11 @@ def submit(tasks: list[Task], folder: Path, options: list[str], cluster: str = "
         raise ValueError("--slurm needs Slurm's srun and sbatch; there are none on this machine") from None
     except (NameError, AssertionError, TypeError) as error:
         raise ValueError(f"--slurm-option: {str(error).splitlines()[0]}") from None
+    groups = grouped(tasks)
+    if not groups:
+        return []
     with executor.batch():
-        return [executor.submit(Job(group)) for group in grouped(tasks)]
+        return [executor.submit(Job(group)) for group in groups]
 
 
 def _parameter(option: str) -> tuple[str, Any]:

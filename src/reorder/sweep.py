@@ -79,7 +79,17 @@ def plans_of(arguments: list[str]) -> tuple[list[Planned], str]:
     if twice := {key for key in keys if keys.count(key) > 1}:
         raise ValueError(f"{min(twice)} is given twice; separate its values by commas")
     points = [[*point, "train.compare=false"] for point in itertools.product(*axes)]
-    return [plan.changed(partial(build, overrides=point)) for point in points for plan in plans], name
+    plans = [plan.changed(partial(build, overrides=point)) for point in points for plan in plans]
+    if first in STUDIES and len({plan.experiment.data.name for plan in plans}) > 1:
+        plans = [plan.changed(_own_root) for plan in plans]
+    return plans, name
+
+
+def _own_root(experiment: Experiment) -> Experiment:
+    """In a study of several datasets, `data.root` is where they all are, each in a directory of its name."""
+    data = experiment.data
+    root = None if data.root is None else str(Path(data.root) / data.name)
+    return dataclasses.replace(experiment, data=dataclasses.replace(data, root=root))
 
 
 def _axis(argument: str) -> list[str]:
