@@ -47,12 +47,14 @@ def wait_for(condition, seconds=120):
 # Grids
 
 
-def test_a_grid_is_every_combination():
+def test_a_grid_is_every_combination(tmp_path):
     plans, name = plans_of(["digits", "model.name=vit,mamba", "scan=row,column", "seed=0,1,2"])
     assert name == "digits-sweep"
     found = [(p.experiment.model.name, p.experiment.order.scan, p.experiment.train.seed) for p in plans]
     assert found == [(m, s, n) for m in ("vit", "mamba") for s in ("row", "column") for n in (0, 1, 2)]
-    assert not any(plan.experiment.train.compare for plan in plans)  # the grid is the comparison
+    runs = tasks_of(plans, tmp_path)
+    assert len(runs) == 12
+    assert not any(run.experiment.train.compare for run in runs)  # the grid is the comparison
 
 
 def test_a_file_and_a_study_take_values_too(tmp_path):

@@ -78,8 +78,9 @@ def plans_of(arguments: list[str]) -> tuple[list[Planned], str]:
     keys = [axis[0].partition("=")[0] for axis in axes]
     if twice := {key for key in keys if keys.count(key) > 1}:
         raise ValueError(f"{min(twice)} is given twice; separate its values by commas")
-    points = [[*point, "train.compare=false"] for point in itertools.product(*axes)]
-    plans = [plan.changed(partial(build, overrides=point)) for point in points for plan in plans]
+    if axes:
+        points = [partial(build, overrides=list(point)) for point in itertools.product(*axes)]
+        plans = [plan.changed(point) for point in points for plan in plans]
     if first in STUDIES and len({plan.experiment.data.name for plan in plans}) > 1:
         plans = [plan.changed(_own_root) for plan in plans]
     return plans, name
@@ -157,6 +158,8 @@ def tasks_of(plans: list[Planned], out: Path) -> list[Task]:
 
 
 def _task(experiment: Experiment, out: Path, needs: str | None = None) -> Task:
+    # The sweep itself is the comparison.
+    experiment = dataclasses.replace(experiment, train=dataclasses.replace(experiment.train, compare=False))
     if needs is not None:
         experiment = with_order(experiment, str(out / needs / "order.json"), experiment.order.policy)
     name = name_of(experiment, needs)
