@@ -1,6 +1,7 @@
 """The command line: arguments only."""
 
 import importlib.util
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -15,12 +16,17 @@ from reorder.analysis import write_coverage
 from reorder.config import Experiment, build
 from reorder.display import Display
 from reorder.distributed import Stopped, StopSignals, join, requeue
+from reorder.estimate import forecast
 from reorder.figures import coverage_figure, save_figure, scan_figure
 from reorder.judge import compare_runs, describe_difference, describe_evaluation, evaluate_run
 from reorder.presets import PRESETS, describe, preset
+from reorder.processes import Machine, run_here
 from reorder.report import rows_of, terminal_table, write_report
 from reorder.run_dir import RunDir
 from reorder.scans import scan
+from reorder.slurm import submit
+from reorder.studies import STUDIES
+from reorder.sweep import plans_of, tasks_of
 from reorder.train import reopen, train_with_comparison
 from reorder.train import train as train_one
 
@@ -151,6 +157,63 @@ def evaluate(
         raise ValueError("--order and --data are for one run; repeat --data for each key=value")
     a, b = directories
     display.say(describe_difference(a, b, compare_runs(a, b)))
+
+
+@app.command()
+def sweep(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[STUDY | PRESET | FILE.yaml] [key=v1,v2,... ...]", help="What to run; default: digits."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the run directories go; default: runs/NAME.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes at a time; default: one per GPU, or per core.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the runs and the time they need, and exit.")
+    ] = False,
+    slurm: Annotated[bool, typer.Option("--slurm", help="Submit the runs to Slurm, and exit.")] = False,
+    slurm_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="What Slurm is asked for; repeat for more."),
+    ] = None,
+    list_studies: Annotated[bool, typer.Option("--list", help="List the studies and exit.")] = False,
+) -> None:
+    """Train a grid of experiments, or a named study, each run in a directory named by its content.
+
+    Finished runs are recognised, interrupted ones continued, failed ones tried again. The values of a study
+    can be changed like those of a preset, for all its runs. A short key such as `seed` means train.seed.
+
+    Example: `reorder sweep digits model.name=vit,mamba scan=row,column seed=0,1,2 --jobs 2`
+
+    Example: `reorder sweep laptop/orders --dry-run`
+
+    Example: `reorder sweep paper/orders data.root=/data --slurm --slurm-option gpus_per_node=4`
+    """
+    if list_studies:
+        width = max(map(len, STUDIES))
+        for name, study in STUDIES.items():
+            count = len(tasks_of(study(), Path("runs")))
+            print(f"{name:{width}}  {count:3} runs  {study.__doc__}")
+        return
+    plans, name = plans_of(arguments or [])
+    tasks = tasks_of(plans, (out if out is not None else Path("runs") / name).absolute())
+    machine, where = Machine(jobs, len(tasks)), tasks[0].directory.path.parent
+    if slurm_option and not slurm:
+        raise ValueError("--slurm-option is for --slurm")
+    if dry_run:
+        with join() as world:
+            for line in forecast(tasks, machine.jobs, machine.threads, world):
+                print(line)
+    elif slurm:
+        submitted = submit(tasks, where / ".slurm", slurm_option or [])
+        print(f"{len(submitted)} jobs submitted; the runs go to {where}, submitit's files to {where}/.slurm")
+    elif not run_here(tasks, machine, Console(), shlex.join(["reorder", *sys.argv[1:]])):
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -1,0 +1,217 @@
+"""Named studies: functions that return all runs of a comparison, built from the presets.
+
+`paper/...` are the paper's own; each has a `laptop/...` twin: the same runs with mini models on
+Fashion-MNIST, where a grid of 7x7 patches stands for ImageNet and one of 14x14 for Functional Map of the
+World.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from reorder.config import Data, Experiment, Model, Train
+from reorder.presets import BATCH_SIZES, for_300_epochs, paper, paper_reorder, with_order, without_flips
+from reorder.scans import SCANS
+
+
+class Planned(NamedTuple):
+    """A run of a study; with `learned_from`, it reads the order that this other run ends with."""
+
+    experiment: Experiment
+    learned_from: Experiment | None = None
+
+    def changed(self, change: Callable[[Experiment], Experiment]) -> "Planned":
+        """Both runs with the same change."""
+        return Planned(change(self.experiment), self.learned_from and change(self.learned_from))
+
+
+def paper_orders() -> list[Planned]:
+    """Four models read six scans of two datasets (section 4)."""
+    return [Planned(paper(model, data, scan)) for model, data in BATCH_SIZES for scan in SCANS]
+
+
+def paper_reorders() -> list[Planned]:
+    """The same with REOrder: a policy that starts from the scan (section 5)."""
+    return [Planned(paper_reorder(model, data, scan)) for model, data in BATCH_SIZES for scan in SCANS]
+
+
+def paper_random() -> list[Planned]:
+    """Row-major, REOrder from it, one random order, one for every batch, a learned order from the start."""
+    row = paper("transformer_xl", "imagenet", "row")
+    return [
+        Planned(row),
+        Planned(paper_reorder("transformer_xl", "imagenet", "row")),
+        Planned(with_order(row, "random")),
+        Planned(with_order(row, "row", policy="random")),
+        # The paper takes its best learned order, which is the one that started from column-major.
+        Planned(row, learned_from=paper_reorder("transformer_xl", "imagenet", "column")),
+    ]
+
+
+def paper_no_flips() -> list[Planned]:
+    """Transformer-XL without augmentation: six scans, each fixed and with REOrder."""
+    return [
+        Planned(without_flips(build("transformer_xl", "imagenet", scan)))
+        for scan in SCANS
+        for build in (paper, paper_reorder)
+    ]
+
+
+def paper_300_epochs() -> list[Planned]:
+    """Transformer-XL row by row, fixed and with REOrder, for 100 epochs and for 300."""
+    runs = [build("transformer_xl", "imagenet", "row") for build in (paper, paper_reorder)]
+    return [Planned(run) for run in runs] + [Planned(for_300_epochs(run)) for run in runs]
+
+
+class Scale(NamedTuple):
+    """What makes a run of the paper small."""
+
+    data: Data
+    images: int  # to train on
+    image_size: int
+    side: int  # of the grid, in patches
+    epochs: int  # for the paper's 100
+    batch_size: int
+
+
+# The budget of the laptop studies: two hours on 2 cores each.
+IMAGES, EPOCHS, BATCH_SIZE, LEARNING_RATE = 10_000, 8, 100, 1e-3
+SEEDS = (0, 1, 2)
+FASHION = {
+    paper_data: Scale(Data(name="idx", train_images=IMAGES), IMAGES, 28, side, EPOCHS, BATCH_SIZE)
+    for paper_data, side in (("imagenet", 7), ("fmow", 14))
+}
+DIGITS = {"imagenet": Scale(Data(name="digits"), 1437, 8, 4, epochs=20, batch_size=64)}
+
+# The paper's four models; besides, a Transformer-XL whose segment and memory are well below the patches, and
+# plain Mamba. Longformer's window is scaled with the patches: the paper's is 14 of 196, and on 7x7 patches 14
+# would see a third of the image. Options by the side of the grid.
+SHORT_MEMORY = {
+    4: {"segment": 2, "memory": 4},
+    7: {"segment": 4, "memory": 8},
+    14: {"segment": 8, "memory": 16},
+}
+WINDOW = {4: {"window": 2}, 7: {"window": 4}, 14: {"window": 14}}
+VARIANTS: list[tuple[str, dict[int, dict[str, Any]]]] = [
+    ("vit", {}),
+    ("transformer_xl", {}),
+    ("transformer_xl", SHORT_MEMORY),
+    ("longformer", WINDOW),
+    ("mamba", {}),
+    ("mamba", {side: {"scans": 1} for side in (4, 7, 14)}),
+]
+# Adam moves a logit by at most its rate a step: 1e-4 in 60,000 policy steps of the paper on ImageNet.
+REACH = 6.0
+
+
+def small(run: Experiment, scale: Scale, options: dict[str, Any], seed: int) -> Experiment:
+    """A run of the paper with a mini model, on small images, in minutes."""
+    epochs = scale.epochs * run.train.epochs // 100
+    policy_steps = run.order.policy_fraction * epochs * (scale.images // scale.batch_size)
+    return Experiment(
+        model=Model(
+            run.model.name, "mini", scale.image_size, scale.image_size // scale.side, options=dict(options)
+        ),
+        data=replace(scale.data, augment=run.data.augment),
+        train=Train(
+            epochs=epochs,
+            batch_size=scale.batch_size,
+            learning_rate=LEARNING_RATE,
+            weight_decay=run.train.weight_decay,
+            warmup_epochs=0.05 * scale.epochs,  # 5 of the paper's 100
+            seed=seed,
+        ),
+        order=replace(run.order, learning_rate=REACH / policy_steps),
+    )
+
+
+def twin(study: list[Planned], scales: dict[str, Scale], seeds: tuple[int, ...] = SEEDS) -> list[Planned]:
+    """A study's runs made small, with the further models; seed after seed, so that an early end is useful."""
+    plans = []
+    for seed in seeds:
+        for plan in study:
+            scale = scales[plan.experiment.data.name]
+            for model, by_side in VARIANTS:
+                if model == plan.experiment.model.name:
+                    shrink = partial(small, scale=scale, options=by_side.get(scale.side, {}), seed=seed)
+                    plans.append(plan.changed(shrink))
+    return plans
+
+
+def with_control(study: list[Planned]) -> list[Planned]:
+    """A study with, after every run that learns, one that explores as much and learns nothing."""
+    plans = []
+    for plan in study:
+        plans.append(plan)
+        if plan.experiment.order.policy == "global":
+            plans.append(Planned(with_order(plan.experiment, plan.experiment.order.scan, policy="noise")))
+    return plans
+
+
+def laptop_orders() -> list[Planned]:
+    """Six mini models read six scans of Fashion-MNIST in 7x7 and 14x14 patches."""
+    return twin(paper_orders(), FASHION)
+
+
+def laptop_reorders() -> list[Planned]:
+    """The same with REOrder, and with its noise alone."""
+    return twin(with_control(paper_reorders()), FASHION)
+
+
+def laptop_random() -> list[Planned]:
+    """The twin of paper/random, with two Transformer-XLs and REOrder's noise alone."""
+    return twin(with_control(paper_random()), FASHION)
+
+
+def laptop_no_flips() -> list[Planned]:
+    """The twin of paper/no-flips, with two Transformer-XLs and REOrder's noise alone."""
+    return twin(with_control(paper_no_flips()), FASHION)
+
+
+def laptop_300_epochs() -> list[Planned]:
+    """The twin of paper/300-epochs, with two Transformer-XLs and REOrder's noise alone."""
+    return twin(with_control(paper_300_epochs()), FASHION)
+
+
+def laptop_readout() -> list[Planned]:
+    """Mamba with four scans and one, its class token first, in the middle, last, or all tokens' mean."""
+    return [
+        Planned(
+            small(
+                paper("mamba", "imagenet", scan),
+                FASHION["imagenet"],
+                {"scans": scans, "readout": readout},
+                seed,
+            )
+        )
+        for seed in SEEDS
+        for scan in SCANS
+        for scans in (4, 1)
+        for readout in ("first", "middle", "last", "mean")
+    ]
+
+
+def laptop_quick() -> list[Planned]:
+    """A bit of all on the digits, with one seed: orders, REOrder, its noise, random and learned orders."""
+    orders = [plan for plan in paper_orders() if plan.experiment.data.name == "imagenet"]
+    return [
+        plan.changed(without_flips)  # a mirrored digit is another shape
+        for plan in twin(orders + with_control(paper_random()), DIGITS, seeds=(0,))
+    ]
+
+
+STUDIES: dict[str, Callable[[], list[Planned]]] = {
+    "laptop/quick": laptop_quick,
+    "laptop/orders": laptop_orders,
+    "laptop/reorder": laptop_reorders,
+    "laptop/random": laptop_random,
+    "laptop/no-flips": laptop_no_flips,
+    "laptop/300-epochs": laptop_300_epochs,
+    "laptop/readout": laptop_readout,
+    "paper/orders": paper_orders,
+    "paper/reorder": paper_reorders,
+    "paper/random": paper_random,
+    "paper/no-flips": paper_no_flips,
+    "paper/300-epochs": paper_300_epochs,
+}
