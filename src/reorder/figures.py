@@ -1,7 +1,7 @@
 """Figures, drawn off-screen with matplotlib."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,6 +13,12 @@ from reorder.scans import SCANS
 
 INK, START, STOP = "#2b4fab", "#d62728", "#000000"
 STAGE_SHADES = {"warm-up": "#f3e9d2", "policy": "#dbe7f5", "frozen": "#ececec"}
+
+
+class Picture(NamedTuple):
+    name: str  # a file's name without its ending
+    caption: str
+    figure: Figure
 
 
 def draw_path(axes: Axes, order: np.ndarray, grid: tuple[int, int], title: str) -> None:

@@ -1,0 +1,91 @@
+"""Tables as data: one description, written as Markdown, CSV or LaTeX."""
+
+import csv
+import io
+from typing import NamedTuple
+
+
+class Number(NamedTuple):
+    """A value, with its standard error if it has one."""
+
+    value: float
+    error: float | None = None
+    digits: int = 2
+
+    def __str__(self) -> str:
+        shown = f"{self.value:.{self.digits}f}"
+        return shown if self.error is None else f"{shown} ± {self.error:.{self.digits}f}"
+
+
+Cell = str | Number
+
+
+class Table(NamedTuple):
+    name: str  # a file's name without its ending
+    caption: str
+    headings: tuple[str, ...]
+    rows: list[tuple[Cell, ...]]
+    notes: list[str]
+
+
+def to_markdown(table: Table) -> str:
+    """A pipe table between its caption and its notes."""
+    lines = [table.headings, ("---",) * len(table.headings), *table.rows]
+    body = ["| " + " | ".join(str(cell).replace("|", r"\|") for cell in line) + " |" for line in lines]
+    notes = [f"- {' '.join(note.split())}" for note in table.notes]
+    parts = [table.caption, "\n".join(body), "\n".join(notes)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def to_csv(table: Table) -> str:
+    """Comma-separated rows; a column of numbers becomes two, the values and their standard errors."""
+    columns = range(len(table.headings))
+    numeric = [any(isinstance(row[i], Number) for row in table.rows) for i in columns]
+    lines = [[(heading, f"{heading} standard error") for heading in table.headings]]
+    lines += [[_value_and_error(cell) for cell in row] for row in table.rows]
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    for line in lines:
+        pairs = zip(line, numeric, strict=True)
+        writer.writerow([text for pair, both in pairs for text in (pair if both else pair[:1])])
+    return buffer.getvalue()
+
+
+def _value_and_error(cell: Cell) -> tuple[str, str]:
+    if isinstance(cell, str):
+        return cell, ""
+    return repr(cell.value), "" if cell.error is None else repr(cell.error)
+
+
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "−": "$-$",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+}
+
+
+def escape_latex(text: str) -> str:
+    """Text in which nothing has a meaning to LaTeX."""
+    return "".join(LATEX.get(sign, sign) for sign in text)
+
+
+def to_latex(table: Table) -> str:
+    """A plain tabular, numbers to the right and text to the left; caption and notes are comments."""
+    columns = range(len(table.headings))
+    numeric = [any(isinstance(row[i], Number) for row in table.rows) for i in columns]
+    lines = [
+        f"% {' '.join(table.caption.split())}",
+        f"\\begin{{tabular}}{{{''.join('r' if number else 'l' for number in numeric)}}}",
+        "\\hline",
+    ]
+    body = [
+        " & ".join(escape_latex(str(cell)) for cell in row) + r" \\" for row in (table.headings, *table.rows)
+    ]
+    lines += [body[0], "\\hline", *body[1:], "\\hline", "\\end{tabular}"]
+    lines += [f"% {' '.join(note.split())}" for note in table.notes]
+    return "\n".join(lines) + "\n"
