@@ -27,7 +27,12 @@ HEADINGS = ("order", "model", "top-1 (%)", "top-5 (%)", "images/s")
 def name_of(summary: dict[str, Any]) -> str:
     """What a run reads in: a fixed scan, what was learned from one, or any order."""
     scan = Path(summary["scan"]).stem
-    names = {"none": f"{scan}, fixed", "global": f"learned from {scan}", "random": "random every batch"}
+    names = {
+        "none": f"{scan}, fixed",
+        "global": f"learned from {scan}",
+        "noise": f"{scan}, noise only",
+        "random": "random every batch",
+    }
     return names[summary["policy"]]
 
 
@@ -81,7 +86,7 @@ def markdown_table(rows: list[Row]) -> str:
 
 def run_figures(run: RunDir, row: Row) -> dict[str, Figure]:
     """Figures of one run that learns: where its policy started and ended, and its logits by epoch."""
-    if row.summary["policy"] in ("none", "random"):
+    if row.summary["policy"] != "global":
         return {}
     logits, initial = run.policy()
     grid = (row.summary["grid"][0], row.summary["grid"][1])

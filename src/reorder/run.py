@@ -198,6 +198,7 @@ def _learner(
         estimator=settings.estimator,
         warmup_order=settings.warmup_order,
         seed=experiment.train.seed,
+        learn=settings.policy == "global",
     )
 
 

@@ -64,8 +64,13 @@ def train(
 def title_of(experiment: Experiment) -> str:
     """What a run reads in, in a few words."""
     scan = Path(experiment.order.scan).stem
-    titles = {"none": f"{scan} fixed", "random": "random every batch"}
-    return titles.get(experiment.order.policy, f"learned from {scan}")
+    titles = {
+        "none": f"{scan} fixed",
+        "global": f"learned from {scan}",
+        "noise": f"{scan} with noise",
+        "random": "random every batch",
+    }
+    return titles[experiment.order.policy]
 
 
 def train_epoch(run: Run, directory: RunDir, progress: Progress, stop: StopSignals) -> None:
@@ -185,6 +190,7 @@ def finish(run: Run, directory: RunDir) -> dict[str, Any]:
     summary = summarise(run, result, order)
     if run.world.first:
         directory.write_correct(result.correct)
+        directory.write_sample(run.loader.sample())
         directory.write_metrics(run.metrics)
         directory.write_policy(run.logits, run.initial)
         keys = ("model", "data", "scan", "policy", "epochs", "seed", "top1")

@@ -133,6 +133,11 @@ class Loader:
         for indices, (images, labels, _) in zip(parts, replies, strict=True):
             yield indices, images, labels
 
+    def sample(self) -> Tensor:
+        """The first validation image, uint8 (C, H, W), black if it is broken."""
+        reader = Reader(self.dataset.validation, self.settings.max_broken, replace=False)
+        return reader[Request(torch.zeros(1, dtype=torch.long), torch.zeros(1, dtype=torch.bool))].images[0]
+
     def _replies(self, split: Split, requests: list[Request], replace: bool) -> Iterator[Reply]:
         """Normalised replies, in the order of the requests."""
         reader = Reader(split, self.settings.max_broken, replace)
