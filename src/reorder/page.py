@@ -27,25 +27,28 @@ LONG_TABLE = 12  # rows from which a table gets a box to filter them
 READS = {
     "none": "{scan}, fixed",
     "global": "learned from {scan}",
-    "random": "random every batch, tested in {scan}",
+    "noise": "{scan}, noise only",
+    "random": "random every batch",
 }
 
 
 def write_page(
     path: Path, title: str, tables: list[Table], figures: list[Picture], runs: list[RunDir]
 ) -> None:
-    """Write the page, whole or not at all; runs that have not finished an epoch are left out of the player."""
-    drawable = [run for run in runs if (run.path / "policy.npz").exists()]
-    main, rest = tables[:1], tables[1:]
+    """Write the page, whole or not at all; runs without a finished epoch are left out of the player."""
+    experiments = [run.experiment() for run in runs]
+    drawable = [
+        pair for pair in zip(runs, experiments, strict=True) if (pair[0].path / "policy.npz").exists()
+    ]
     assets = files("reorder") / "page_assets"
     text = Template((assets / "page.html").read_text(encoding="utf-8")).substitute(
         title=escape(title),
-        lead=escape(lead(runs)),
+        lead=escape(lead(experiments)),
         style=(assets / "page.css").read_text(encoding="utf-8"),
         script=(assets / "page.js").read_text(encoding="utf-8"),
-        main_table="\n".join(map(table_html, main)),
+        main_table="\n".join(map(table_html, tables[:1])),
         figures=section("figures", "Figures", map(figure_html, figures)),
-        tables=section("tables", "More tables", map(table_html, rest)),
+        tables=section("tables", "More tables", map(table_html, tables[1:])),
         data=as_json(page_data(drawable)),
     )
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,19 +136,18 @@ def data_uri(kind: str, content: bytes) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def lead(runs: list[RunDir]) -> str:
+def lead(experiments: list[Experiment]) -> str:
     """One sentence of what is compared."""
-    experiments = [run.experiment() for run in runs]
     kinds = list(dict.fromkeys(map(setting, experiments)))
     reads = list(dict.fromkeys(map(reading, experiments)))
     seeds = len({experiment.train.seed for experiment in experiments})
-    over = f"{len(runs)} run{'s' * (len(runs) != 1)} with {seeds} seed{'s' * (seeds != 1)}"
-    return f"{over}: {_some(kinds)}. Patches are read in {_some(reads, '; ')}."
+    count = f"{len(experiments)} run{'s' * (len(experiments) != 1)} with {seeds} seed{'s' * (seeds != 1)}"
+    return f"Orders of reading: {_some(reads)}. Read by {_some(kinds)}, in {count}."
 
 
-def _some(names: list[str], mark: str = "; ", most: int = 6) -> str:
+def _some(names: list[str], most: int = 6) -> str:
     more = len(names) - most
-    return mark.join(names[:most]) + (f"{mark}and {more} more" if more > 0 else "")
+    return "; ".join(names[:most]) + (f"; and {more} more" if more > 0 else "")
 
 
 def setting(experiment: Experiment) -> str:
@@ -154,7 +156,9 @@ def setting(experiment: Experiment) -> str:
     options = ", ".join(f"{key}={value}" for key, value in model.options.items())
     rows, columns = grid_of(experiment)
     name = f"{data.name} {Path(data.root).name}" if data.root else data.name
-    return f"{model.name} {model.size}{f' ({options})' if options else ''} on {rows}x{columns} patches of {name}"
+    return (
+        f"{model.name} {model.size}{f' ({options})' if options else ''} on {rows}x{columns} patches of {name}"
+    )
 
 
 def reading(experiment: Experiment) -> str:
@@ -168,30 +172,29 @@ def grid_of(experiment: Experiment) -> tuple[int, int]:
     return height // experiment.model.patch_size, width // experiment.model.patch_size
 
 
-def page_data(runs: list[RunDir]) -> dict[str, Any]:
+def page_data(runs: list[tuple[RunDir, Experiment]]) -> dict[str, Any]:
     """What the curves and the player show; a sample image is stored once however many runs share it."""
     samples: dict[str, int] = {}
     found = []
-    for run in runs:
-        data, picture = run_data(run), run.path / "sample.png"
+    for run, experiment in runs:
+        data, picture = run_data(run, experiment), run.path / "sample.png"
         uri = data_uri("png", picture.read_bytes()) if picture.exists() else None
         found.append(data | {"sample": None if uri is None else samples.setdefault(uri, len(samples))})
     labels = [(data["group"], data["name"]) for data in found]
-    for data, label, run in zip(found, labels, runs, strict=True):
+    for data, label, (run, _) in zip(found, labels, runs, strict=True):
         if labels.count(label) > 1:
             data["name"] += f" ({run.path})"
     return {"runs": found, "samples": list(samples)}
 
 
-def run_data(run: RunDir) -> dict[str, Any]:
+def run_data(run: RunDir, experiment: Experiment) -> dict[str, Any]:
     """One run by epoch, 0 before training: its metrics, and its policy as frames.
 
     Epochs in which nothing moved share a frame; `frame[epoch]` says which. The order of a frame is the
     policy's own mode, taken from the unrounded logits.
     """
-    experiment, lines = run.experiment(), run.metrics()
     logits, initial = run.policy()
-    lines = lines[: len(logits) - 1]
+    lines = run.metrics()[: len(logits) - 1]
     if logits.shape[1]:
         frames, frame = distinct(logits[: len(lines) + 1])
     else:

@@ -66,7 +66,7 @@ function stopAtScrollers() {
 // ---- player ----
 
 const player = { run: null, epoch: 0, tracked: [0, 0], slots: [], timer: null };
-const grouped = Object.entries(Object.groupBy ? Object.groupBy(runs, (run) => run.group) : group(runs));
+const grouped = Object.entries(group(runs));
 
 function group(list) {
   const found = {};
@@ -99,7 +99,12 @@ function drawStages(run) {
   bar.replaceChildren();
   for (const stage of run.frames.length > 1 ? run.stage.slice(1) : [])
     if (bar.lastChild?.textContent === stage) bar.lastChild.style.flexGrow++;
-    else bar.append(Object.assign(element("i", { className: stage, textContent: stage }), { style: "flex-grow:1" }));
+    else bar.append(element("i", { className: stage, textContent: stage, style: "flex-grow:1" }));
+  fitStages();
+}
+
+function fitStages() {
+  for (const part of document.querySelectorAll(".stages i")) part.classList.toggle("narrow", part.scrollWidth > part.clientWidth);
 }
 
 function buildMap(run) {
@@ -146,6 +151,7 @@ function goTo(epoch) {
 function remark(run, epoch) {
   if (run.policy === "none") return "This run reads one fixed order from beginning to end: there is no policy, and nothing moves.";
   if (run.policy === "random") return "Every batch of this run was read in another random order; this is the one it was tested in.";
+  if (run.policy === "noise") return "The control: batches were read with the noise of learning, but nothing was learned, so the order stays.";
   if (run.frames.length === 1) return "The order did not move in this run.";
   if (run.stage[epoch] === "warm-up") return `In warm-up the model still reads ${run.warmup}; the policy waits at its start.`;
   if (run.stage[epoch] === "frozen") return "The order found is frozen; only the model goes on learning.";
@@ -154,25 +160,29 @@ function remark(run, epoch) {
 
 function drawPath(run, order) {
   const [rows, columns] = run.grid, svg = $("path");
+  const unit = Math.min(1, (columns * 48) / 500); // of strokes and marks: coarse grids must not make them fat
   const at = order.map((patch) => [(patch % columns) + 0.5, Math.floor(patch / columns) + 0.5]);
   const image = run.sample === null ? "" : `<image href="${samples[run.sample]}" width="${columns}" height="${rows}" preserveAspectRatio="none"/>`;
-  const cells = Array.from({ length: rows - 1 }, (_, i) => `M0 ${i + 1}H${columns}`).join("") + Array.from({ length: columns - 1 }, (_, i) => `M${i + 1} 0V${rows}`).join("");
+  const lines = Array.from({ length: rows - 1 }, (_, i) => `M0 ${i + 1}H${columns}`).join("") + Array.from({ length: columns - 1 }, (_, i) => `M${i + 1} 0V${rows}`).join("");
   const segments = at.slice(1).map(([x, y], i) =>
     `<line x1="${at[i][0]}" y1="${at[i][1]}" x2="${x}" y2="${y}" stroke="${css(blend(PATH, i / Math.max(1, at.length - 2)))}"/>`);
-  const marks = player.tracked.map((patch, i) => {
-    const x = patch % columns, y = Math.floor(patch / columns), colour = ["#00609c", "#b34700"][i], name = "AB"[i];
-    return `<g class="mark-${name}"><rect x="${x + 0.05}" y="${y + 0.05}" width=".9" height=".9" fill="none" stroke="#fff" stroke-width=".12"/><rect x="${x + 0.05}" y="${y + 0.05}" width=".9" height=".9" fill="none" stroke="${colour}" stroke-width=".07"/>` +
-      `<rect x="${x + 0.04}" y="${y + 0.04}" width=".32" height=".32" fill="${colour}"/><text x="${x + 0.2}" y="${y + 0.29}" font-size=".26" text-anchor="middle" style="fill:#fff;font-weight:700">${name}</text></g>`;
-  });
-  const [start, end] = [at[0], at[at.length - 1]];
+  const [start, end] = [at[0], at[at.length - 1]], half = 0.18 * unit;
   svg.setAttribute("viewBox", `0 0 ${columns} ${rows}`);
-  svg.innerHTML = `${image}<rect width="${columns}" height="${rows}" fill="#fff" opacity=".28"/><path d="${cells}" stroke="#fff" stroke-opacity=".45" stroke-width=".02"/>` +
-    `<polyline points="${at.join(" ")}" fill="none" stroke="#fff" stroke-opacity=".9" stroke-width=".2" stroke-linejoin="round" stroke-linecap="round"/>` +
-    `<g stroke-width=".11" stroke-linecap="round">${segments.join("")}</g>` +
-    `<rect x="${end[0] - 0.17}" y="${end[1] - 0.17}" width=".34" height=".34" fill="${PATH[3]}" stroke="#fff" stroke-width=".07"/>` +
-    `<circle cx="${start[0]}" cy="${start[1]}" r=".2" fill="${PATH[0]}" stroke="#fff" stroke-width=".07"/>${marks.join("")}`;
+  svg.innerHTML = `${image}<rect width="${columns}" height="${rows}" fill="#fff" opacity=".25"/><path d="${lines}" stroke="#fff" stroke-opacity=".4" stroke-width="${0.03 * unit}"/>` +
+    `<polyline points="${at.join(" ")}" fill="none" stroke="#fff" stroke-opacity=".9" stroke-width="${0.22 * unit}" stroke-linejoin="round" stroke-linecap="round"/>` +
+    `<g stroke-width="${0.11 * unit}" stroke-linecap="round">${segments.join("")}</g>` +
+    `<rect x="${end[0] - half}" y="${end[1] - half}" width="${2 * half}" height="${2 * half}" fill="${PATH[3]}" stroke="#fff" stroke-width="${0.07 * unit}"/>` +
+    `<circle cx="${start[0]}" cy="${start[1]}" r="${0.21 * unit}" fill="${PATH[0]}" stroke="#fff" stroke-width="${0.07 * unit}"/>` +
+    player.tracked.map((patch, i) => trackedMark(patch % columns, Math.floor(patch / columns), i, unit)).join("");
   const place = (patch) => `row ${Math.floor(patch / columns) + 1}, column ${(patch % columns) + 1}`;
   svg.setAttribute("aria-label", `Reading path over a sample image, from ${place(order[0])} to ${place(order[order.length - 1])}`);
+}
+
+function trackedMark(x, y, i, unit) {
+  const colour = ["#00609c", "#b34700"][i], frame = `x="${x + 0.05}" y="${y + 0.05}" width=".9" height=".9" fill="none"`, side = 0.36 * unit;
+  return `<g><rect ${frame} stroke="#fff" stroke-width="${0.13 * unit}"/><rect ${frame} stroke="${colour}" stroke-width="${0.07 * unit}"/>` +
+    `<rect x="${x + 0.03}" y="${y + 0.03}" width="${side}" height="${side}" fill="${colour}"/>` +
+    `<text x="${x + 0.03 + side / 2}" y="${y + 0.03 + 0.77 * side}" font-size="${0.75 * side}" text-anchor="middle" style="fill:#fff;font-weight:700">${"AB"[i]}</text></g>`;
 }
 
 function paintMap(run, logits, slots) {
@@ -337,8 +347,10 @@ function readEpoch(epoch) {
     const name = element("th", { scope: "row" });
     name.innerHTML = `<svg viewBox="0 0 32 10" aria-hidden="true"><line x2="32" y1="5" y2="5" stroke-width="3" ${ink(i)}/></svg>`;
     name.append(run.name + (several ? ` · ${run.group}` : ""));
-    const number = (value, digits) => element("td", { className: "number", textContent: show(value ?? null, digits) });
-    return element("tr", {}, name, number(run.top1[curves.epoch], 1), number(run.loss[curves.epoch], 3));
+    const end = Math.min(curves.epoch, run.top1.length - 1);
+    if (end < curves.epoch) name.append(element("span", { className: "error", textContent: ` (ended at epoch ${end})` }));
+    const number = (value, digits) => element("td", { className: "number", textContent: show(value, digits) });
+    return element("tr", {}, name, number(run.top1[end], 1), number(run.loss[end], 3));
   }));
   $("curve-epoch").textContent = curves.chosen.length ? `Values after epoch ${curves.epoch} of ${last}.` : "";
 }
@@ -382,6 +394,7 @@ if (runs.length) {
 addEventListener("resize", () => {
   stopAtScrollers();
   if (!runs.length) return;
+  fitStages();
   drawStrip(player.run, player.epoch);
   readEpoch(curves.epoch);
 });
