@@ -215,6 +215,20 @@ def test_random_orders_are_tested_in_a_fixed_one_and_learn_nothing():
     assert policy_metrics(learner, 7) == {}
 
 
+def test_noise_alone_draws_the_orders_of_the_policy_until_that_has_moved():
+    learners = [
+        OrderLearner((3, 3), "spiral", total_steps=100, warmup_fraction=0.1, policy_fraction=0.5, learn=learn)
+        for learn in (True, False)
+    ]
+    for step in range(100):
+        drawn = [learner.sample(step) for learner in learners]
+        assert torch.equal(*drawn)
+        assert learners[1].temperature(step) == learners[0].temperature(step)
+        assert learners[1].loss(torch.rand(4)) == 0
+    assert not learners[1].loss(torch.rand(4)).requires_grad
+    assert policy_metrics(learners[1], 35)["baseline"] is None
+
+
 def test_policy_metrics_against_the_entropy_over_all_orders():
     # From equal logits every order is equally likely, whatever the temperature: log 4! nats.
     learner = OrderLearner((2, 2), "row", total_steps=100, warmup_fraction=0.1, policy_fraction=0.5)

@@ -11,8 +11,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from rich.console import Console
 from safetensors.torch import load_file
+from sklearn.datasets import load_digits
 
 import reorder
 from reorder import order as orders
@@ -296,6 +298,26 @@ def test_the_comparison_trains_row_major_the_initial_scan_and_the_policy(tmp_pat
     assert runs[0].summary()["order"] == [0, 1, 2, 3]
     again = training.train_with_comparison(short, RunDir(tmp_path / "run"), QUIET)
     assert [run.path for run in again] == [run.path for run in runs]
+
+
+def test_equal_noise_without_learning_never_moves_the_order(tmp_path):
+    noisy = replace(experiment(), order=replace(experiment().order, policy="noise"))
+    directory = RunDir(tmp_path / "run")
+    summary = training.train(noisy, directory, QUIET)
+    logits, initial = directory.policy()
+    assert (logits == logits[0]).all()
+    assert summary["order"] == initial.tolist() == reorder.scan("column", 2, 2).tolist()
+    fixed = training.train(
+        replace(noisy, order=replace(noisy.order, policy="none")), RunDir(tmp_path / "fixed"), QUIET
+    )
+    assert summary["loss"] != fixed["loss"]  # the noise was there
+
+
+def test_a_sample_of_the_images_is_kept_for_drawings(tmp_path):
+    directory = RunDir(tmp_path / "run")
+    training.train(experiment(), directory, QUIET)
+    first = (load_digits().images[0] / 16 * 255).round()
+    assert (np.asarray(Image.open(directory.path / "sample.png")) == first).all()
 
 
 @pytest.mark.parametrize("order", [{"scan": "random", "policy": "none"}, {"scan": "row", "policy": "random"}])

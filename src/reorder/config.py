@@ -54,6 +54,7 @@ class Data:
     workers: int | None = None  # processes that decode; by default one per core, at most 8
     max_broken: int = 10  # unreadable images to replace before the run is stopped
     max_pixels: int | None = None  # of one image; larger ones count as broken. By default the dataset's limit
+    train_images: int | None = None  # train on so many, the same whatever the seed; by default on all
     train_list: str | None = None  # a file of paths relative to the root, instead of the training split
     validation_list: str | None = None
     crop_to_box: bool = False  # fmow: only what is inside the annotated box
@@ -62,7 +63,7 @@ class Data:
     def __post_init__(self) -> None:
         _choose("data.augment", self.augment, ("flip", "none"))
         _at_least("data.max_broken", self.max_broken, 0)
-        for key, least in (("workers", 0), ("max_pixels", 1)):
+        for key, least in (("workers", 0), ("max_pixels", 1), ("train_images", 1)):
             if getattr(self, key) is not None:
                 _at_least(f"data.{key}", getattr(self, key), least)
         for key, kind in (("crop_to_box", "fmow"), ("stream", "hf")):
@@ -125,7 +126,8 @@ class Order:
     """The order that is read, or from which the policy starts, and how the policy learns."""
 
     scan: str = "row"  # a scan, `random` for one random order, or the path of an order file
-    policy: str = "none"  # `random`: another random order for every batch, nothing learned
+    # `noise`: the noise of `global`, but nothing is learned; `random`: another random order for every batch
+    policy: str = "none"
     estimator: str = "exact"
     temperature: float = 0.2  # the peak, midway through the policy stage
     learning_rate: float = 1e-4
@@ -136,7 +138,7 @@ class Order:
     def __post_init__(self) -> None:
         if self.scan.endswith(".json"):
             self.scan = str(Path(self.scan).resolve())  # the run may be continued from another directory
-        _choose("order.policy", self.policy, ("none", "global", "random"))
+        _choose("order.policy", self.policy, ("none", "global", "noise", "random"))
         _choose("order.estimator", self.estimator, ("paper", "exact"))
         _choose("order.warmup_order", self.warmup_order, ("row", "init"))
         for key in ("temperature", "learning_rate", "warmup_fraction", "policy_fraction"):

@@ -98,7 +98,8 @@ class OrderLearner(nn.Module):
 
     The order of a step is a function of (seed, step, logits), so that all processes of a parallel run agree
     on it and a resumed run continues with it; `state_dict` holds the logits and the baseline. It is small
-    and can stay on the CPU whatever the model is on.
+    and can stay on the CPU whatever the model is on. With `learn=False` orders are drawn alike but the policy
+    never moves: what remains is the effect of the noise, to compare with.
     """
 
     first: Tensor
@@ -115,6 +116,7 @@ class OrderLearner(nn.Module):
         estimator: str | Estimator = "exact",
         warmup_order: str = "row",
         seed: int = 0,
+        learn: bool = True,
     ):
         super().__init__()
         if total_steps < 1:
@@ -138,6 +140,7 @@ class OrderLearner(nn.Module):
         self.stop_step = round((warmup_fraction + policy_fraction) * total_steps)
         self.peak_temperature = peak_temperature
         self.seed = seed
+        self.learn = learn
         self.average: Callable[[Tensor], Tensor] = lambda reward: reward  # over the processes of a run
         self._drawn: tuple[Tensor, float] | None = None
 
@@ -163,11 +166,11 @@ class OrderLearner(nn.Module):
         return orders[0]
 
     def loss(self, losses: Tensor) -> Tensor:
-        """The REINFORCE term for the batch last sampled for, from its losses (B,); zero at temperature 0."""
+        """The REINFORCE term for the batch last sampled for, from its losses (B,), or zero."""
         if self._drawn is None:
             raise RuntimeError("call sample(step) before loss(losses)")
         orders, heat = self._drawn
-        if heat == 0:
+        if heat == 0 or not self.learn:
             return losses.new_zeros(())
         rewards = self.average(-losses.detach().mean()).reshape(1).to(self.policy.logits)
         return self.estimator.loss(self.policy, orders, rewards, heat)

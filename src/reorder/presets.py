@@ -158,7 +158,12 @@ def describe(experiment: Experiment) -> str:
     model, data, train, order = experiment.model, experiment.data, experiment.train, experiment.order
     # a saved order goes by the name of the run directory it is in
     start = Path(order.scan).parent.name if order.scan.endswith(".json") else order.scan
-    reads = {"none": start, "global": f"learned from {start}", "random": f"random every batch, tests {start}"}
+    reads = {
+        "none": start,
+        "global": f"learned from {start}",
+        "noise": f"{start} with noise",
+        "random": f"random every batch, tests {start}",
+    }
     flips = "" if data.augment == "flip" else ", no flips"
     return (
         f"{model.size} {model.name}, {data.name}{flips}, {train.epochs} epochs, batch {train.batch_size}, "

@@ -6,6 +6,7 @@ policy.npz      logits (epochs + 1, N), the first row before training, and the i
 checkpoints/    the state after the last finished epoch
 correct.npy     one bool per validation image
 summary.json    results; written last, so that its presence says the run is finished
+sample.png      one validation image, for drawings
 order.json      the order to use at test time
 figures/        drawings of the above
 """
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -129,6 +131,13 @@ class RunDir:
         temporary = self.path / "correct.tmp.npy"
         np.save(temporary, correct.cpu().numpy())
         os.replace(temporary, self.path / "correct.npy")
+
+    def write_sample(self, image: Tensor) -> None:
+        """Keep an image, uint8 (C, H, W), to draw orders on."""
+        temporary = self.path / "sample.tmp.png"
+        pixels = image[0] if len(image) == 1 else image[:3].permute(1, 2, 0)
+        Image.fromarray(pixels.numpy()).save(temporary)
+        os.replace(temporary, self.path / "sample.png")
 
     def save_checkpoint(self, step: int, checkpoint: Checkpoint, keep: int) -> None:
         """Write a checkpoint as a whole directory, point `latest` at it, and drop all but the newest."""

@@ -113,6 +113,25 @@ def test_backbone_is_the_loops_on_any_rectangle(rows: int, columns: int) -> None
     np.testing.assert_allclose(model(tokens()).detach(), expected, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize(("readout", "before"), [("middle", 7), ("last", 15)])
+@pytest.mark.parametrize("scans", [4, 1])
+def test_the_class_token_is_scanned_where_the_readout_says(readout: str, before: int, scans: int) -> None:
+    """The loops, with token 0 after so many patches in each forward sequence."""
+    model = build((3, 5), scans=scans, readout=readout)
+    forward, _, vertical, _ = ([token for token in each if token] for each in four_sequences(3, 5))
+    for sequence in (forward, vertical):
+        sequence.insert(before, 0)
+    sequences = [forward, forward[::-1], vertical, vertical[::-1]][:scans]
+    expected = literal_backbone(model, tokens(), [sequences] * 2)
+    np.testing.assert_allclose(model(tokens()).detach(), expected, rtol=0, atol=1e-10)
+
+
+def test_the_mean_readout_is_the_mean_of_the_patches() -> None:
+    first, mean = build(readout="first")(tokens()).detach(), build(readout="mean")(tokens()).detach()
+    assert torch.equal(first[:, 1:], mean[:, 1:])
+    np.testing.assert_allclose(mean[:, 0], first[:, 1:].numpy().mean(1), rtol=0, atol=1e-12)
+
+
 def influence(model: Any, length: int) -> Tensor:
     """(L, L): does output i depend on input j?"""
     batch = tokens(1, length)
@@ -120,6 +139,16 @@ def influence(model: Any, length: int) -> Tensor:
         lambda t: model(t).sum((0, 2)) + model(t).square().sum((0, 2)), batch
     )
     return jacobian[:, 0].abs().sum(-1) > 0
+
+
+def test_with_one_scan_only_a_class_token_that_is_last_sees_all_patches() -> None:
+    seen = {
+        readout: influence(build(None, scans=1, readout=readout), 11)[0].tolist()
+        for readout in ("first", "middle", "last")
+    }
+    assert seen["first"] == [True] + [False] * 10
+    assert seen["middle"] == [True] * 6 + [False] * 5  # itself and the first five patches
+    assert seen["last"] == [True] * 11
 
 
 def test_one_scan_is_causal_and_needs_no_grid() -> None:

@@ -45,6 +45,16 @@ def test_files_below_a_class_folder_belong_to_it_and_others_are_ignored(folder):
     assert data.train.name(5).endswith("more/deep.JPG")
 
 
+def test_so_many_training_images_are_read_from_where_they_are(folder):
+    whole, some = load(folder), load(folder, train_images=5)
+    names = [whole.train.name(index) for index in range(12)]
+    assert len(some.train) == 5
+    for index in range(5):
+        there = names.index(some.train.name(index))
+        assert torch.equal(some.train.read(index), whole.train.read(there))
+        assert some.train.labels[index] == whole.train.labels[there]
+
+
 def test_lists_replace_splits(folder, tmp_path):
     (tmp_path / "train.txt").write_text("train/cow/1.png\ntrain/ant/0.png\n\nval/bee/0.png\n")
     (tmp_path / "val.txt").write_text("./val/cow/0.png\n")

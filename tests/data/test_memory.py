@@ -26,6 +26,23 @@ def test_digits_are_split_without_overlap_and_keep_their_labels():
     assert data.train.labels.bincount().min() > 100
 
 
+def test_so_many_training_images_are_the_same_for_every_run():
+    whole = load_dataset(Data(), (8, 8))
+    some, more = (load_dataset(Data(train_images=count), (8, 8)) for count in (100, 200))
+    rows = {
+        tuple(image.flatten().tolist()): int(label)
+        for image, label in zip(whole.train.images, whole.train.labels, strict=True)
+    }
+    assert (len(some.train), len(more.train), len(some.validation)) == (100, 200, 360)
+    chosen = [tuple(image.flatten().tolist()) for image in some.train.images]
+    assert len(set(chosen)) == 100
+    assert [rows[image] for image in chosen] == some.train.labels.tolist()
+    assert set(chosen) < {tuple(image.flatten().tolist()) for image in more.train.images}
+    assert torch.equal(some.mean, whole.mean)
+    with pytest.raises(ValueError, match=r"data.train_images=1438 is more than the 1437 training images"):
+        load_dataset(Data(train_images=1438), (8, 8))
+
+
 def test_an_epoch_is_full_batches_of_different_normalised_images():
     batches = list(loader().epoch(0))
     assert len(batches) == 1437 // 64

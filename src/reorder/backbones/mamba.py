@@ -17,6 +17,7 @@ STATES = 16
 TAPS = 4
 STEP_RANGE = (0.001, 0.1)  # of the step sizes delta at initialisation
 VERTICAL = ("grid", "order")
+READOUTS = ("first", "middle", "last", "mean")
 
 
 class Scan(nn.Module):
@@ -104,7 +105,11 @@ class Block(nn.Module):
 
 
 class Mamba(nn.Module):
-    """ARM's backbone; `vertical`: the transposed scans follow the grid of slots, or the order itself."""
+    """ARM's backbone; `vertical`: the transposed scans follow the grid of slots, or the order itself.
+
+    `readout`: where the class token is read among the patches, or the mean of the patches in its place. Given
+    and returned, it is the first token all the same.
+    """
 
     def __init__(
         self,
@@ -116,16 +121,20 @@ class Mamba(nn.Module):
         checkpointing: bool = False,
         scans: int = 4,
         vertical: str = "grid",
+        readout: str = "first",
     ):
         super().__init__()
         if scans not in (1, 4):
             raise ValueError(f"scans must be 1 or 4, got {scans!r}")
         if vertical not in VERTICAL:
             raise ValueError(f"unknown vertical {vertical!r}; choose from {list(VERTICAL)}")
+        if readout not in READOUTS:
+            raise ValueError(f"unknown readout {readout!r}; choose from {list(READOUTS)}")
         if grid is None and scans == 4:
             raise ValueError("four scans need a grid (rows, columns), got None")
         self.grid = grid if scans == 4 else None
         self.reads_order = vertical == "order" and scans == 4
+        self.readout = readout
         self.checkpointing = checkpointing
         # ARM puts a zero before its rates, so the last block's is a little below `drop_path`.
         rates = [0.0, *drop_path_rates(drop_path, size.depth)][: size.depth]
@@ -141,13 +150,30 @@ class Mamba(nn.Module):
                 expected = f"a grid of {rows} x {columns} patches has {rows * columns + 1} tokens"
                 raise ValueError(f"{expected}, got {tokens.shape[1]}")
             visits = self._visits(order if self.reads_order else None, tokens)
-        return self.norm(run_blocks(self.blocks, tokens, self.checkpointing, visits))
+        if self.readout in ("middle", "last"):
+            place = class_token_place(tokens.shape[1], self.readout).to(tokens.device)
+            tokens = read_in_order(tokens, place)
+            visits = invert(place)[visits[..., place]] if visits is not None else None
+            tokens = read_in_order(run_blocks(self.blocks, tokens, self.checkpointing, visits), invert(place))
+        else:
+            tokens = run_blocks(self.blocks, tokens, self.checkpointing, visits)
+        tokens = self.norm(tokens)
+        if self.readout == "mean":
+            return torch.cat((tokens[:, 1:].mean(1, keepdim=True), tokens[:, 1:]), 1)
+        return tokens
 
     def _visits(self, order: Tensor | None, tokens: Tensor) -> Tensor:
         """The slots of all tokens, class token first, as the vertical scans visit them: (L,) or (B, L)."""
         assert self.grid is not None
         patches = vertical_slots(self.grid, order, tokens.shape[0], tokens.device)
         return torch.cat((patches.new_zeros(*patches.shape[:-1], 1), patches + 1), -1)
+
+
+def class_token_place(length: int, readout: str) -> Tensor:
+    """The tokens (L,) in the sequence they are scanned in: the class token, 0, in the middle or last."""
+    patches = torch.arange(1, length)
+    half = len(patches) // 2 if readout == "middle" else len(patches)
+    return torch.cat((patches[:half], torch.zeros(1, dtype=torch.long), patches[half:]))
 
 
 def vertical_slots(grid: tuple[int, int], order: Tensor | None, images: int, device: torch.device) -> Tensor:

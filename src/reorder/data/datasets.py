@@ -63,6 +63,37 @@ class Memory:
         return resized.round_().clamp_(0, 255).to(torch.uint8)
 
 
+class Chosen:
+    """Some images of a split."""
+
+    def __init__(self, split: Split, indices: Tensor):
+        self.split, self.indices, self.labels = split, indices, split.labels[indices]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.split.shape
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def read(self, index: int) -> Tensor:
+        return self.split.read(int(self.indices[index]))
+
+    def name(self, index: int) -> str:
+        return self.split.name(int(self.indices[index]))
+
+
+def choose(split: Split, count: int) -> Split:
+    """So many images of a split, drawn once and for all: the same whatever the seed of a run."""
+    if count > len(split):
+        raise ValueError(f"data.train_images={count} is more than the {len(split)} training images")
+    drawn = np.random.default_rng(0).permutation(len(split))[:count]
+    indices = torch.from_numpy(np.sort(drawn))
+    if isinstance(split, Memory):
+        return Memory(split.images[indices], split.labels[indices], split.shape)
+    return Chosen(split, indices)
+
+
 class Dataset(NamedTuple):
     train: Split
     validation: Split
@@ -141,6 +172,8 @@ def load_dataset(settings: config.Data, image_shape: tuple[int, int]) -> Dataset
         choices = ", ".join(name if name != "hf" else "hf:<name or path>" for name in DATASETS)
         raise ValueError(f"unknown dataset {settings.name!r}; choose from {choices}")
     dataset = DATASETS[kind](settings, image_shape)
+    if settings.train_images is not None:
+        dataset = dataset._replace(train=choose(dataset.train, settings.train_images))
     for name, split in (("training", dataset.train), ("validation", dataset.validation)):
         _check(split, f"the {name} images of {settings.name}", len(dataset.classes))
     return dataset
