@@ -1,9 +1,11 @@
 """What may happen to a run: several processes, kills at any moment, a full disk, numbers not finite."""
 
 import errno
+import functools
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
 from reorder import distributed, run_dir
@@ -275,3 +278,82 @@ def test_a_slurm_job_asks_to_be_started_again(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "42")
     distributed.requeue()
     assert (tmp_path / "asked").read_text() == "requeue 42\n"
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """64 training and 8 validation images of two classes, told apart by their brightness."""
+    root, draw = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
+    for split, count in (("train", 32), ("val", 4)):
+        for number, name in enumerate(("dark", "light")):
+            (root / split / name).mkdir(parents=True)
+            for index in range(count):
+                pixels = draw.integers(120 * number, 120 * number + 136, (16, 16, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(root / split / name / f"{index}.png")
+    return root
+
+
+def on_pictures(root, *more):
+    """The arguments of a short run on images that are decoded from the disk."""
+    data = ["data.name=image_folder", f"data.root={root}", "model.image_size=16", "model.patch_size=8"]
+    length = ["train.epochs=4", "train.batch_size=8", "train.compare=false", "data.workers=2"]
+    return ["train", "digits", *data, *length, *more]
+
+
+def test_a_signal_to_all_processes_stops_a_run_that_then_continues_with_other_workers(pictures, tmp_path):
+    whole, directory = RunDir(tmp_path / "whole"), RunDir(tmp_path / "run")
+    reorder = [sys.executable, "-m", "reorder"]
+    subprocess.run([*reorder, *on_pictures(pictures), "--out", whole.path, "--quiet"], check=True)
+    process = subprocess.Popen(
+        [*reorder, *on_pictures(pictures, "train.checkpoint_minutes=0"), "--out", directory.path],
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not list(directory.path.glob("checkpoints/step-*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGTERM)  # as Slurm does: the workers and what forks them get it too
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 143, errors
+    assert errors == "reorder: stopped by SIGTERM and saved; the same command, or --resume, continues\n"
+    assert directory.summary() is None
+    changes = ["data.workers=0", "train.checkpoint_minutes=10"]
+    subprocess.run([*reorder, "train", "--resume", directory.path, *changes, "--quiet"], check=True)
+    assert_same(directory, whole)
+
+
+def test_broken_images_are_counted_over_all_ranks_and_too_many_stop_them_together(pictures, tmp_path):
+    root = tmp_path / "pictures"
+    shutil.copytree(pictures, root)
+    for index in range(4):
+        (root / "train" / "dark" / f"{index}.png").write_bytes(b"no image")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    few, many = (tmp_path / "few", 4), (tmp_path / "many", 3)  # no rank finds more than 3 in its half
+    for out, limit in (few, many):
+        arguments = on_pictures(root, "train.epochs=1", f"data.max_broken={limit}", "data.workers=0")
+        done = subprocess.run(
+            [*torchrun, "-m", "reorder", *arguments, "--out", str(out)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert (done.returncode == 0) == (limit == 4), done.stderr
+    assert RunDir(few[0]).summary()["broken_images"] == 4
+    assert RunDir(few[0]).metrics()[0]["broken_images"] == 4
+    assert done.stderr.count("more than data.max_broken=3 images are broken") == 2
+    assert RunDir(many[0]).summary() is None
+
+
+def test_a_compiled_model_trains_as_a_plain_one_does(monkeypatch):
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
+    runs = [running.setup(experiment(compile=compiled)) for compiled in (False, True)]
+    assert running.unwrapped(runs[1].model) is not runs[1].model
+    for run in runs:
+        for images, labels in run.loader.epoch(0):
+            training.train_step(run, images, labels)
+        run.logits.append(training.validate(run, run.learner.order()).loss)
+    plain, compiled = (run.so_far.loss for run in runs)
+    assert compiled == pytest.approx(plain, rel=1e-4)
+    assert runs[1].logits[-1] == pytest.approx(runs[0].logits[-1], rel=1e-4)

@@ -57,13 +57,22 @@ def mean(value: Tensor) -> Tensor:
     return total / dist.get_world_size()
 
 
-def on_any(flag: bool, device: torch.device) -> bool:
-    """Whether a flag is set on any rank."""
+def on_any(flags: list[bool], device: torch.device) -> list[bool]:
+    """Which of several flags are set on any rank."""
     if not dist.is_initialized():
-        return flag
-    most = torch.tensor(float(flag), device=device)
+        return flags
+    most = torch.tensor(flags, dtype=torch.float32, device=device)
     dist.all_reduce(most, dist.ReduceOp.MAX)
-    return bool(most)
+    return most.bool().tolist()
+
+
+def union(own: dict[str, str]) -> dict[str, str]:
+    """What any rank knows, in the same order on all."""
+    if not dist.is_initialized():
+        return own
+    parts: list[dict[str, str]] = [{}] * dist.get_world_size()
+    dist.all_gather_object(parts, own)
+    return {key: value for part in parts for key, value in part.items()}
 
 
 def gather(tensor: Tensor) -> Tensor:

@@ -227,7 +227,7 @@ def save(run: Run, directory: RunDir) -> None:
         tensors = {f"{name}.{key}": t for name, m in modules.items() for key, t in m.state_dict().items()}
         state = {key: getattr(run, key) for key in PLAIN_STATE}
         state |= {"so_far": asdict(so_far), "optimizer": run.optimizer.state_dict()}
-        state |= {"scaler": run.scaler.state_dict()}
+        state |= {"scaler": run.scaler.state_dict(), "broken": run.loader.broken}
         directory.save_checkpoint(run.step, Checkpoint(tensors, state), run.experiment.train.keep)
         directory.write_metrics(run.metrics)
         directory.write_policy(run.logits, run.initial)
@@ -264,4 +264,5 @@ def restore(run: Run, directory: RunDir, display: Display) -> None:
     run.so_far = SoFar(total.loss / size, total.right / size, total.seen / size, total.began)
     run.optimizer.load_state_dict(checkpoint.state["optimizer"])
     run.scaler.load_state_dict(checkpoint.state["scaler"])
+    run.loader.share(checkpoint.state["broken"])
     display.say(f"{directory.path} continues after step {run.step} of {run.total_steps}")

@@ -16,7 +16,7 @@ from reorder import curriculum, track
 from reorder import order as orders
 from reorder.config import Experiment, build
 from reorder.display import Display, Progress
-from reorder.distributed import Stopped, StopSignals, World, mean, on_any
+from reorder.distributed import Stopped, StopSignals, World, mean, on_any, union
 from reorder.evaluate import Evaluation, bootstrap_sem, evaluate
 from reorder.learner import policy_metrics
 from reorder.run import (
@@ -91,8 +91,10 @@ def train_epoch(run: Run, directory: RunDir, progress: Progress, stop: StopSigna
             so_far.right / max(1, so_far.seen),
             so_far.seen / max(1e-9, run.seconds - so_far.began),
         )
-        stopping = on_any(bool(stop.number), run.world.device)
-        due = on_any(now - saved > 60 * settings.checkpoint_minutes, run.world.device)
+        late = now - saved > 60 * settings.checkpoint_minutes
+        stopping, due, broken = on_any([bool(stop.number), late, run.loader.has_news], run.world.device)
+        if broken:
+            run.loader.share(union(run.loader.broken))
         failing = run.skipped_in_a_row >= MOST_SKIPPED  # saving says so
         if (stopping or due or failing) and run.step % steps:
             save(run, directory)
@@ -105,7 +107,7 @@ def train_epoch(run: Run, directory: RunDir, progress: Progress, stop: StopSigna
     run.so_far = SoFar(began=run.seconds)
     save(run, directory)
     progress.epoch(line)
-    if on_any(bool(stop.number), run.world.device) and run.step < run.total_steps:
+    if on_any([bool(stop.number)], run.world.device)[0] and run.step < run.total_steps:
         raise Stopped(stop.number or signal.SIGTERM)
 
 
@@ -172,6 +174,7 @@ def epoch_metrics(run: Run, epoch: int) -> dict[str, Any]:
         "kendall_tau_from_start": orders.kendall_tau(learner.order(), run.initial),
         **policy_metrics(learner, last),
         "skipped_steps": run.skipped,
+        "broken_images": len(run.loader.broken),
         "images_per_second": so_far.seen / max(1e-9, run.seconds - so_far.began),
     }
 
@@ -180,7 +183,10 @@ def validate(run: Run, order: Tensor) -> Evaluation:
     """Evaluate on all validation images, each rank its share, with the averaged weights if there are any."""
     model = run.ema.module if run.ema is not None else unwrapped(run.model)
     with run.autocast():
-        return evaluate(model, run.loader.validate(), order, run.world.device)
+        result = evaluate(model, run.loader.validate(), order, run.world.device)
+    if on_any([run.loader.has_news], run.world.device)[0]:
+        run.loader.share(union(run.loader.broken))
+    return result
 
 
 def finish(run: Run, directory: RunDir) -> dict[str, Any]:
@@ -223,6 +229,7 @@ def summarise(run: Run, result: Evaluation, order: Tensor) -> dict[str, Any]:
         "kendall_tau_from_start": orders.kendall_tau(order, run.initial),
         "parameters": sum(p.numel() for p in run.model.parameters()),
         "skipped_steps": run.skipped,
+        "broken_images": len(run.loader.broken),
         "images_per_second": trained / run.seconds,
         "seconds": run.seconds,
         "order": order.tolist(),
@@ -237,6 +244,7 @@ RESUME_MAY_CHANGE = (
     "train.track",
     "data.root",
     "data.workers",
+    "data.max_broken",
 )
 
 

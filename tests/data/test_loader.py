@@ -4,6 +4,7 @@ import logging
 import multiprocessing
 import os
 import signal
+from multiprocessing import forkserver
 
 import pytest
 import torch
@@ -46,13 +47,16 @@ def test_workers_change_nothing_and_leave_the_runs_generator_alone(folder):
     assert torch.equal(state, torch.get_rng_state())
 
 
-def test_an_interrupt_at_the_terminal_leaves_the_workers_at_work(folder):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_leave_the_workers_and_what_forks_them_at_work(folder, number):
     expected = loader(folder, batch_size=1).epoch(0)
     batches = loader(folder, batch_size=1, workers=1).epoch(0)
     first = next(batches)
     (worker,) = multiprocessing.active_children()
-    os.kill(worker.pid, signal.SIGINT)
+    for process in (worker.pid, forkserver._forkserver._forkserver_pid):
+        os.kill(process, number)
     assert equal(expected, [first, *batches])
+    assert equal(loader(folder).epoch(1), loader(folder, workers=1).epoch(1))
 
 
 def test_an_epoch_that_is_left_ends_its_workers(folder):
@@ -150,7 +154,7 @@ def test_too_many_broken_images_stop_the_run(folder):
     allowed = loader(folder, max_broken=2)
     assert len(list(allowed.epoch(0))) == 3
     with pytest.raises(
-        ValueError, match=r"more than data.max_broken=1 images are broken; the last is .*png: "
+        ValueError, match=r"more than data.max_broken=1 images are broken; mend them .*; the last is .*png: "
     ):
         list(loader(folder, max_broken=1).epoch(0))
     with pytest.raises(ValueError, match=r"data.max_broken=0"):

@@ -96,6 +96,7 @@ class Loader:
         self.dataset, self.settings, self.batch_size, self.seed = dataset, settings, batch_size, seed
         self.rank, self.world_size = rank, world_size
         self.broken: dict[str, str] = {}  # where each broken image is -> what is wrong with it
+        self.shared = 0  # how many of them all ranks know
         self._scale, self._shift = (
             value[:, None, None]
             for value in (1 / (255 * dataset.deviation), -dataset.mean / dataset.deviation)
@@ -154,11 +155,23 @@ class Loader:
                 continue
             self.broken[where] = reason
             logger.warning("broken image %s: %s", where, reason)
-            if len(self.broken) > self.settings.max_broken:
-                raise ValueError(
-                    f"more than data.max_broken={self.settings.max_broken} images are broken; "
-                    f"the last is {where}: {reason}"
-                )
+            if self.world_size == 1:
+                self.share(self.broken)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether this rank found broken images that the others do not know."""
+        return len(self.broken) > self.shared
+
+    def share(self, broken: dict[str, str]) -> None:
+        """Take over what all ranks together found broken; too many stop the run, on all ranks at once."""
+        self.broken, self.shared = broken, len(broken)
+        if len(broken) > self.settings.max_broken:
+            where, reason = list(broken.items())[-1]
+            raise ValueError(
+                f"more than data.max_broken={self.settings.max_broken} images are broken; "
+                f"mend them or raise it; the last is {where}: {reason}"
+            )
 
 
 def _workers(settings: config.Data) -> int:
@@ -169,23 +182,25 @@ def _workers(settings: config.Data) -> int:
     return max(1, min(8, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
-def _ignore_interrupts(worker: int) -> None:
-    """Ctrl-C is sent to every process at the terminal, but only the training may decide when to end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def ignore_signals(worker: int = 0) -> None:
+    """A terminal and Slurm signal every process, but only the training may decide when to end."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _in_processes(reader: Reader, requests: list[Request], workers: int) -> Iterator[Reply]:
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
     if method == "forkserver":
-        context.set_forkserver_preload([__name__])  # import torch once, not once per worker
+        # It imports torch once, not once per worker, and must outlive signals for its workers to do so.
+        context.set_forkserver_preload(["reorder.data.forkserver"])
     loader = DataLoader(
         reader,
         batch_size=None,
         sampler=requests,  # any iterable of what the reader takes
         num_workers=workers,
         multiprocessing_context=context,
-        worker_init_fn=_ignore_interrupts,
+        worker_init_fn=ignore_signals,
         generator=torch.Generator(),  # or it would draw from the run's own
     )
     return iter(loader)
