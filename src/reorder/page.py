@@ -4,7 +4,7 @@ import base64
 import io
 import json
 import math
-import os
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -15,49 +15,36 @@ import numpy as np
 import torch
 from matplotlib import rc_context
 
-from reorder.config import Experiment
 from reorder.figures import Picture
 from reorder.policy import PlackettLuce
-from reorder.run_dir import RunDir
-from reorder.tables import Cell, Number, Table
+from reorder.results import Result, rank
+from reorder.tables import Cell, Number, Table, write_text
 
 # N patches, E epochs
 
 LONG_TABLE = 12  # rows from which a table gets a box to filter them
-READS = {
-    "none": "{scan}, fixed",
-    "global": "learned from {scan}",
-    "noise": "{scan}, noise only",
-    "random": "random every batch",
-}
 
 
 def write_page(
-    path: Path, title: str, tables: list[Table], figures: list[Picture], runs: list[RunDir]
+    path: Path, title: str, tables: list[Table], figures: list[Picture], results: Sequence[Result]
 ) -> None:
-    """Write the page, whole or not at all; runs without a finished epoch are left out of the player."""
-    experiments = [run.experiment() for run in runs]
-    drawable = [
-        pair for pair in zip(runs, experiments, strict=True) if (pair[0].path / "policy.npz").exists()
-    ]
+    """Write the page of finished runs; the first table is the main one."""
     assets = files("reorder") / "page_assets"
+    data, missing = page_data(sorted(results, key=rank))
     text = Template((assets / "page.html").read_text(encoding="utf-8")).substitute(
         title=escape(title),
-        lead=escape(lead(experiments)),
+        lead=escape(lead(results)),
         style=(assets / "page.css").read_text(encoding="utf-8"),
         script=(assets / "page.js").read_text(encoding="utf-8"),
         main_table="\n".join(map(table_html, tables[:1])),
         figures=section("figures", "Figures", map(figure_html, figures)),
         tables=section("tables", "More tables", map(table_html, tables[1:])),
-        data=as_json(page_data(drawable)),
+        missing="".join(
+            f'<p class="remark">Without curves and player: {escape(why)}.</p>' for why in missing
+        ),
+        data=as_json(data),
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    write_text(path, text)
 
 
 def as_json(data: Any) -> str:
@@ -136,13 +123,13 @@ def data_uri(kind: str, content: bytes) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def lead(experiments: list[Experiment]) -> str:
-    """One sentence of what is compared."""
-    kinds = list(dict.fromkeys(map(setting, experiments)))
-    reads = list(dict.fromkeys(map(reading, experiments)))
-    seeds = len({experiment.train.seed for experiment in experiments})
-    count = f"{len(experiments)} run{'s' * (len(experiments) != 1)} with {seeds} seed{'s' * (seeds != 1)}"
-    return f"Orders of reading: {_some(reads)}. Read by {_some(kinds)}, in {count}."
+def lead(results: Sequence[Result]) -> str:
+    """What is compared, in two sentences."""
+    settings = list(dict.fromkeys(map(setting, results)))
+    orders = list(dict.fromkeys(result.order for result in results))
+    seeds = len({result.seed for result in results})
+    count = f"{len(results)} run{'s' * (len(results) != 1)} with {seeds} seed{'s' * (seeds != 1)}"
+    return f"Orders of reading: {_some(orders)}. Read by {_some(settings)}, in {count}."
 
 
 def _some(names: list[str], most: int = 6) -> str:
@@ -150,66 +137,48 @@ def _some(names: list[str], most: int = 6) -> str:
     return "; ".join(names[:most]) + (f"; and {more} more" if more > 0 else "")
 
 
-def setting(experiment: Experiment) -> str:
-    """Model, grid and data of a run."""
-    model, data = experiment.model, experiment.data
-    options = ", ".join(f"{key}={value}" for key, value in model.options.items())
-    rows, columns = grid_of(experiment)
-    name = f"{data.name} {Path(data.root).name}" if data.root else data.name
-    return (
-        f"{model.name} {model.size}{f' ({options})' if options else ''} on {rows}x{columns} patches of {name}"
-    )
+def setting(result: Result) -> str:
+    return f"{result.model} on {result.data}"
 
 
-def reading(experiment: Experiment) -> str:
-    """What a run reads in."""
-    order = experiment.order
-    return READS.get(order.policy, order.policy + " from {scan}").format(scan=Path(order.scan).stem)
+def page_data(results: Sequence[Result]) -> tuple[dict[str, Any], list[str]]:
+    """What the curves and the player show, and why runs are missing from it.
 
-
-def grid_of(experiment: Experiment) -> tuple[int, int]:
-    height, width = experiment.model.image_shape
-    return height // experiment.model.patch_size, width // experiment.model.patch_size
-
-
-def page_data(runs: list[tuple[RunDir, Experiment]]) -> dict[str, Any]:
-    """What the curves and the player show; a sample image is stored once however many runs share it."""
+    A sample image is stored once however many runs share it.
+    """
     samples: dict[str, int] = {}
-    found = []
-    for run, experiment in runs:
-        data, picture = run_data(run, experiment), run.path / "sample.png"
+    found, missing = [], []
+    for result in results:
+        try:
+            data = run_data(result)
+        except ValueError as error:
+            missing.append(str(error))
+            continue
+        picture = result.run.path / "sample.png"
         uri = data_uri("png", picture.read_bytes()) if picture.exists() else None
         found.append(data | {"sample": None if uri is None else samples.setdefault(uri, len(samples))})
-    labels = [(data["group"], data["name"]) for data in found]
-    for data, label, (run, _) in zip(found, labels, runs, strict=True):
-        if labels.count(label) > 1:
-            data["name"] += f" ({run.path})"
-    return {"runs": found, "samples": list(samples)}
+    return {"runs": found, "samples": list(samples)}, missing
 
 
-def run_data(run: RunDir, experiment: Experiment) -> dict[str, Any]:
+def run_data(result: Result) -> dict[str, Any]:
     """One run by epoch, 0 before training: its metrics, and its policy as frames.
 
     Epochs in which nothing moved share a frame; `frame[epoch]` says which. The order of a frame is the
     policy's own mode, taken from the unrounded logits.
     """
-    logits, initial = run.policy()
-    lines = run.metrics()[: len(logits) - 1]
+    lines = result.run.metrics()
+    logits, initial = result.run.policy()
     if logits.shape[1]:
-        frames, frame = distinct(logits[: len(lines) + 1])
+        frames, frame = distinct(logits)
     else:
         frames, frame = [{"order": initial.tolist(), "logits": None}], [0] * (len(lines) + 1)
-    shift = np.argsort(frames[-1]["order"]) - np.argsort(frames[0]["order"])
-    tracked = [int(shift.argmin()), int(shift.argmax())]
-    if tracked[0] == tracked[1]:  # nothing moved: any two patches
-        tracked = [int(initial[0]), int(initial[len(initial) // 2])]
     return {
-        "name": f"{reading(experiment)}, seed {experiment.train.seed}",
-        "group": setting(experiment),
-        "seed": experiment.train.seed,
-        "policy": experiment.order.policy,
-        "grid": list(grid_of(experiment)),
-        "warmup": "row by row" if experiment.order.warmup_order == "row" else "in the initial order",
+        "name": f"{result.order}, seed {result.seed}",
+        "group": setting(result),
+        "seed": result.seed,
+        "policy": result.summary["policy"],
+        "grid": result.grid,
+        "warmup": "in its start" if result.keys.get("order.warmup_order") == "init" else "row by row",
         "stage": ["before training", *(line["stage"] for line in lines)],
         "temperature": [0.0, *(rounded(line["temperature"]) for line in lines)],
         "tau": [1.0, *(rounded(line["kendall_tau_from_start"]) for line in lines)],
@@ -217,8 +186,16 @@ def run_data(run: RunDir, experiment: Experiment) -> dict[str, Any]:
         "loss": [None, *(rounded(line["validation_loss"]) for line in lines)],
         "frames": frames,
         "frame": frame,
-        "tracked": tracked,
+        "tracked": farthest(frames[0]["order"], frames[-1]["order"]),
     }
+
+
+def farthest(first: list[int], last: list[int]) -> list[int]:
+    """The patches that moved most towards the beginning and towards the end; if none did, any two."""
+    shift = np.argsort(last) - np.argsort(first)
+    if not shift.any():
+        return [first[0], first[len(first) // 2]]
+    return [int(shift.argmin()), int(shift.argmax())]
 
 
 def distinct(logits: np.ndarray) -> tuple[list[dict[str, Any]], list[int]]:

@@ -1,8 +1,5 @@
 """From run directories to what people read: tables, figures, animations, and a page."""
 
-import base64
-import html
-import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reorder import charts, figures, policy_figures, tables
+from reorder import charts, figures, page, policy_figures, tables
 from reorder.analysis import coverage
 from reorder.comparisons import Compared, compare
 from reorder.evolution import tracked_patches
@@ -154,9 +151,9 @@ def write_report(
         patches = tracked_patches(policy.initial, policy.result.grid, options.track)
         path = directory / "figures" / f"{name_of(policy)}.gif"
         policy_figures.write_animation(policy.evolution, patches, path)
-    page = directory / "index.html"
-    write_page(page, "Orders compared", made, pictures, [result.run for result in collection.results])
-    return page, made
+    path = directory / "index.html"
+    page.write_page(path, "Orders compared", made, pictures, collection.results)
+    return path, made
 
 
 def write_run_figures(run: RunDir) -> None:
@@ -169,54 +166,3 @@ def write_run_figures(run: RunDir) -> None:
         drawn["logits"] = figures.policy_figure(logits, initial)
     for name, figure in drawn.items():
         figures.save_figure(figure, run.path / "figures" / f"{name}.png")
-
-
-def write_page(
-    path: Path, title: str, made: list[Table], pictures: list[Picture], runs: list[RunDir]
-) -> None:
-    """One HTML file with the tables and figures of these runs."""
-    parts = [f"<h1>{html.escape(title)}</h1>", f"<p>{len(runs)} finished runs.</p>"]
-    for table in made:
-        parts += [
-            f"<h2>{html.escape(table.name)}</h2><p>{html.escape(table.caption)}</p>",
-            _html_table(table),
-        ]
-        parts += [f"<p>{html.escape(note)}</p>" for note in table.notes]
-    parts += [_embed(picture) for picture in pictures]
-    tables.write_text(path, PAGE.format(title=html.escape(title), body="\n".join(parts)))
-
-
-def _embed(picture: Picture) -> str:
-    """A figure inside a page."""
-    buffer = io.BytesIO()
-    picture.figure.savefig(buffer, format="png", dpi=110)
-    encoded = base64.b64encode(buffer.getvalue()).decode()
-    label = html.escape(picture.caption)
-    image = f'<img alt="{label}" src="data:image/png;base64,{encoded}">'
-    return f"<figure>{image}<figcaption>{label}</figcaption></figure>"
-
-
-def _html_table(table: Table) -> str:
-    lines = [[("th", heading) for heading in table.headings]]
-    lines += [[("td", str(cell)) for cell in row] for row in table.rows]
-    body = ["".join(f"<{tag}>{html.escape(text)}</{tag}>" for tag, text in line) for line in lines]
-    return f"<table>\n{''.join(f'<tr>{line}</tr>{chr(10)}' for line in body)}</table>"
-
-
-PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>reorder: {title}</title>
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; color: #222; }}
-body {{ max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
-table {{ border-collapse: collapse; display: block; overflow-x: auto; }}
-th, td {{ padding: .3rem .8rem; border-bottom: 1px solid #ccc; text-align: left; white-space: nowrap; }}
-figure {{ margin: 2rem 0; }}
-img {{ max-width: 100%; height: auto; }}
-figcaption {{ color: #555; }}
-</style>
-{body}
-</html>
-"""

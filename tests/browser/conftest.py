@@ -56,6 +56,18 @@ def make_run():
             ]
         )
         run.write_policy([torch.from_numpy(values) for values in logits], initial)
+        run.write_summary(
+            {
+                "model": "vit",
+                "size": "mini",
+                "grid": list(grid),
+                "scan": order,
+                "policy": policy,
+                "epochs": epochs,
+                "seed": seed,
+                "top1": 0.2,
+            }
+        )
         if sample:
             run.write_sample(
                 torch.arange(4 * rows * columns, dtype=torch.uint8).view(1, 2 * rows, 2 * columns)

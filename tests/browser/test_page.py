@@ -4,7 +4,6 @@ import base64
 import io
 import json
 import re
-from functools import cache
 from html.parser import HTMLParser
 from importlib.resources import files
 
@@ -15,7 +14,7 @@ from PIL import Image
 
 from reorder import page
 from reorder.figures import Picture
-from reorder.run_dir import RunDir
+from reorder.results import collect
 from reorder.tables import Number, Table
 
 TABLE = Table(
@@ -67,6 +66,10 @@ def read(path):
     return reader, data
 
 
+def named(data, policy):
+    return next(run for run in data["runs"] if run["policy"] == policy)
+
+
 @pytest.fixture
 def written(tmp_path, make_run):
     runs = [
@@ -75,7 +78,9 @@ def written(tmp_path, make_run):
         make_run(tmp_path / "random", policy="random", grid=(3, 3)),
     ]
     path = tmp_path / "report" / "index.html"
-    page.write_page(path, "Orders <compared>", [TABLE, TABLE._replace(name="again")], [picture()], runs)
+    page.write_page(
+        path, "Orders <compared>", [TABLE, TABLE._replace(name="again")], [picture()], collect(runs).results
+    )
     return path, runs
 
 
@@ -108,7 +113,7 @@ def test_tables_are_complete(written):
 
 def test_data_are_those_of_the_runs(written):
     _, data = read(written[0])
-    learned, fixed, other = data["runs"]
+    learned, fixed, other = (named(data, policy) for policy in ("global", "none", "random"))
     logits, initial = written[1][0].policy()
     assert [learned["frames"][f]["order"] for f in learned["frame"]] == [
         np.argsort(-values, kind="stable").tolist() for values in logits
@@ -131,7 +136,7 @@ def test_data_are_those_of_the_runs(written):
 
 def test_an_image_that_runs_share_is_embedded_once(written):
     _, data = read(written[0])
-    assert [run["sample"] for run in data["runs"]] == [0, 0, None]
+    assert [named(data, policy)["sample"] for policy in ("global", "none", "random")] == [0, 0, None]
     (uri,) = data["samples"]
     image = Image.open(io.BytesIO(base64.b64decode(uri.removeprefix("data:image/png;base64,"))))
     assert np.asarray(image).tolist() == np.arange(80).reshape(8, 10).tolist()
@@ -144,22 +149,18 @@ def test_orders_come_from_unrounded_logits():
 
 def test_names_cannot_break_the_page(tmp_path, make_run):
     name = '<b>&"</script><!--'
-    runs = [make_run(tmp_path / f"{i}" / '<b>&"', seed=3) for i in range(2)]
+    (result,) = collect([make_run(tmp_path / '<b>&"')]).results
+    result = result._replace(order=name, model=name)
     table = Table(name, name, (name,), [(name,)], [name])
-    page.write_page(tmp_path / "index.html", name, [table], [picture()._replace(caption=name)], runs)
+    page.write_page(tmp_path / "index.html", name, [table], [picture()._replace(caption=name)], [result])
     reader, data = read(tmp_path / "index.html")
     assert reader.texts["h1"] == reader.texts["li"] == reader.texts["figcaption"][-1:] == [name]
     assert reader.texts["button"].count(name) == 1
-    page.write_page(
-        tmp_path / "plain.html", "a", [Table("a", "a", ("a",), [("a",)], ["a"])], [picture()], runs
-    )
+    assert [attributes["alt"] for tag, attributes in reader.tags if tag == "img"] == [name]
+    assert data["runs"][0]["name"] == f"{name}, seed 0"
+    plain = Table("a", "a", ("a",), [("a",)], ["a"])
+    page.write_page(tmp_path / "plain.html", "a", [plain], [picture()], [result])
     assert [tag for tag, _ in reader.tags] == [tag for tag, _ in read(tmp_path / "plain.html")[0].tags]
-    images = [attributes["alt"] for tag, attributes in reader.tags if tag == "img"]
-    assert images == [name]
-    # Runs that are otherwise alike are told apart by their directories.
-    assert [run["name"] for run in data["runs"]] == [
-        f"learned from spiral, seed 3 ({run.path})" for run in runs
-    ]
 
 
 def test_what_is_not_a_number_is_left_out(tmp_path, make_run):
@@ -168,28 +169,28 @@ def test_what_is_not_a_number_is_left_out(tmp_path, make_run):
     lines[1] |= {"validation_loss": float("nan"), "validation_top1": float("inf")}
     run.write_metrics(lines)
     table = TABLE._replace(rows=[("row", Number(float("nan")), "none")])
-    page.write_page(tmp_path / "index.html", "Orders", [table], [], [run])
+    page.write_page(tmp_path / "index.html", "Orders", [table], [], collect([run]).results)
     reader, data = read(tmp_path / "index.html")
     assert (data["runs"][0]["loss"][2], data["runs"][0]["top1"][2]) == (None, None)
     assert not any("data-value" in attributes for _, attributes in reader.tags)
 
 
-def test_a_run_that_has_not_begun_is_left_out_of_the_player(tmp_path, make_run):
-    begun, waiting = make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=1)
-    for name in ("policy.npz", "metrics.jsonl"):
-        (waiting.path / name).unlink()
-    page.write_page(tmp_path / "index.html", "Orders", [TABLE], [], [begun, waiting])
-    assert [run["seed"] for run in read(tmp_path / "index.html")[1]["runs"]] == [0]
+def test_a_run_without_its_policy_is_said_to_be_missing(tmp_path, make_run):
+    runs = [make_run(tmp_path / "a"), make_run(tmp_path / "b<", seed=1)]
+    (runs[1].path / "policy.npz").unlink()
+    page.write_page(tmp_path / "index.html", "Orders", [TABLE], [], collect(runs).results)
+    reader, data = read(tmp_path / "index.html")
+    assert [run["seed"] for run in data["runs"]] == [0]
+    assert any(f"{runs[1].path / 'policy.npz'} is missing" in text for text in reader.texts["p"])
 
 
-def test_300_runs_stay_below_15_megabytes(tmp_path, make_run, monkeypatch):
+def test_300_runs_stay_below_15_megabytes(tmp_path, make_run):
     policies = ("global", "none")
     some = [
         make_run(tmp_path / f"{i}", policies[i % 2], epochs=20, grid=(14, 14), seed=i, sample=True)
         for i in range(10)
     ]
-    monkeypatch.setattr(RunDir, "experiment", cache(RunDir.experiment))  # most of the time is reading YAML
-    page.write_page(tmp_path / "index.html", "Orders", [TABLE], [], some * 30)
+    page.write_page(tmp_path / "index.html", "Orders", [TABLE], [], collect(some).results * 30)
     assert len(read(tmp_path / "index.html")[1]["runs"]) == 300
     assert (tmp_path / "index.html").stat().st_size < 15e6
 
@@ -202,19 +203,6 @@ def test_a_figure_is_embedded_in_its_smaller_format():
     crowded = Figure(figsize=(4, 3))
     crowded.subplots().scatter(*np.random.default_rng(0).normal(size=(2, 20_000)), s=1)
     assert kind(crowded) == "png"
-
-
-def test_the_page_stays_when_it_cannot_be_written(tmp_path, monkeypatch):
-    path = tmp_path / "index.html"
-    path.write_text("old")
-
-    def full(*_):
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(page.os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        page.write_page(path, "Orders", [TABLE], [], [])
-    assert path.read_text() == "old"
 
 
 def luminance(colour):

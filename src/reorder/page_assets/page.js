@@ -342,7 +342,7 @@ function readEpoch(epoch) {
   curves.epoch = Math.min(last, Math.max(1, epoch));
   drawChart("top1");
   drawChart("loss");
-  const several = grouped.length > 1;
+  const several = new Set(curves.chosen.map((run) => run.group)).size > 1;
   $("values").replaceChildren(...curves.chosen.map((run, i) => {
     const name = element("th", { scope: "row" });
     name.innerHTML = `<svg viewBox="0 0 32 10" aria-hidden="true"><line x2="32" y1="5" y2="5" stroke-width="3" ${ink(i)}/></svg>`;
