@@ -276,7 +276,7 @@ function play() {
 function startPlayer() {
   $("player").hidden = false;
   $("run").append(...grouped.map(([name, members]) =>
-    element("optgroup", { label: name }, ...members.map((run) => element("option", { value: runs.indexOf(run), textContent: run.name })))));
+    element("optgroup", { label: name }, ...members.map((run) => element("option", { value: runs.indexOf(run), textContent: grouped.length > 1 ? `${run.name} · ${run.group}` : run.name })))));
   $("run").addEventListener("change", () => chooseRun(runs[$("run").value]));
   $("epoch").addEventListener("input", () => { pause(); goTo(Number($("epoch").value)); });
   $("play").addEventListener("click", () => (player.timer ? pause() : play()));
