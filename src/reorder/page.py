@@ -23,6 +23,8 @@ from reorder.tables import Cell, Number, Table, write_text
 # N patches, E epochs
 
 LONG_TABLE = 12  # rows from which a table gets a box to filter them
+SHOWN_NOTES = 4
+MOST_PATCHES = 4096  # that a browser can draw, and a page can hold, at every epoch
 
 
 def write_page(
@@ -61,18 +63,26 @@ def section(name: str, heading: str, parts: Any) -> str:
 
 
 def table_html(table: Table) -> str:
-    """A table whose headings sort it, in a box of its own that scrolls."""
-    name = escape(table.name, quote=True)
+    """A table whose headings sort it, in a box of its own that scrolls, between its caption and its notes."""
+    name = escape(table.name)
+    first, stop, rest = table.caption.partition(". ")
+    caption = f"<b>{escape(first + stop.strip())}</b> {escape(rest)}"
+    return (
+        f'<div class="sheet"><p class="caption" id="caption-{name}">{caption}</p>'
+        + (grid_html(table, name) if table.rows else "")
+        + notes_html(table.notes)
+        + "</div>"
+    )
+
+
+def grid_html(table: Table, name: str) -> str:
     numeric = [any(isinstance(row[i], Number) for row in table.rows) for i in range(len(table.headings))]
     head = "".join(
         f'<th scope="col"{_align(number)}><button type="button">{escape(heading)}</button></th>'
         for heading, number in zip(table.headings, numeric, strict=True)
     )
-    body = "\n".join(
-        "<tr>" + "".join(map(cell_html, row, numeric, [i == 0 for i in range(len(row))])) + "</tr>"
-        for row in table.rows
-    )
-    notes = "".join(f"<li>{escape(note)}</li>" for note in table.notes)
+    firsts = [i == 0 for i in range(len(table.headings))]
+    body = "\n".join("<tr>" + "".join(map(cell_html, row, numeric, firsts)) + "</tr>" for row in table.rows)
     search = (
         f'<p class="filter"><label for="filter-{name}">Show rows with</label> '
         f'<input id="filter-{name}" type="search" data-filters="table-{name}"> '
@@ -81,13 +91,20 @@ def table_html(table: Table) -> str:
         else ""
     )
     return (
-        f'<div class="sheet"><p class="caption" id="caption-{name}">{escape(table.caption)}</p>{search}'
-        f'<div class="scroll" role="region" tabindex="0" aria-labelledby="caption-{name}">'
+        f'{search}<div class="scroll" role="region" tabindex="0" aria-labelledby="caption-{name}">'
         f'<table id="table-{name}" aria-labelledby="caption-{name}">'
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>"
-        + (f'<ul class="notes">{notes}</ul>' if notes else "")
-        + "</div>"
     )
+
+
+def notes_html(notes: list[str]) -> str:
+    """A list; of a long one the rest is opened by a click."""
+    lists = [
+        '<ul class="notes">' + "".join(f"<li>{escape(note)}</li>" for note in some) + "</ul>" if some else ""
+        for some in (notes[:SHOWN_NOTES], notes[SHOWN_NOTES:])
+    ]
+    more = f"<details><summary>{len(notes) - SHOWN_NOTES} more notes</summary>{lists[1]}</details>"
+    return lists[0] + (more if lists[1] else "")
 
 
 def _align(number: bool) -> str:
@@ -114,7 +131,8 @@ def figure_html(picture: Picture) -> str:
     width = round(96 * picture.figure.get_size_inches()[0])
     caption = escape(picture.caption)
     return (
-        f'<figure><img alt="{caption}" style="width:{width}px" src="{data_uri(kind, encoded[kind])}">'
+        f'<figure><div class="scroll" role="region" tabindex="0" aria-label="{caption}">'
+        f'<img alt="{caption}" style="--width:{width}px" src="{data_uri(kind, encoded[kind])}"></div>'
         f"<figcaption>{caption}</figcaption></figure>"
     )
 
@@ -125,11 +143,13 @@ def data_uri(kind: str, content: bytes) -> str:
 
 def lead(results: Sequence[Result]) -> str:
     """What is compared, in two sentences."""
-    settings = list(dict.fromkeys(map(setting, results)))
-    orders = list(dict.fromkeys(result.order for result in results))
+    models, data, orders = (
+        _some(list(dict.fromkeys(names)))
+        for names in zip(*((result.model, result.data, result.order) for result in results), strict=True)
+    )
     seeds = len({result.seed for result in results})
     count = f"{len(results)} run{'s' * (len(results) != 1)} with {seeds} seed{'s' * (seeds != 1)}"
-    return f"Orders of reading: {_some(orders)}. Read by {_some(settings)}, in {count}."
+    return f"Orders of reading: {orders}. Read by {models} on {data}, in {count}."
 
 
 def _some(names: list[str], most: int = 6) -> str:
@@ -166,6 +186,8 @@ def run_data(result: Result) -> dict[str, Any]:
     Epochs in which nothing moved share a frame; `frame[epoch]` says which. The order of a frame is the
     policy's own mode, taken from the unrounded logits.
     """
+    if math.prod(result.grid) > MOST_PATCHES:
+        raise ValueError(f"{result.run.path} reads {math.prod(result.grid)} patches, too many to draw")
     lines = result.run.metrics()
     logits, initial = result.run.policy()
     if logits.shape[1]:

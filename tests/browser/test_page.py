@@ -184,6 +184,12 @@ def test_a_run_without_its_policy_is_said_to_be_missing(tmp_path, make_run):
     assert any(f"{runs[1].path / 'policy.npz'} is missing" in text for text in reader.texts["p"])
 
 
+def test_a_grid_too_fine_to_draw_is_said_to_be_missing(tmp_path, make_run):
+    (result,) = collect([make_run(tmp_path / "a", policy="none", grid=(64, 65), epochs=1)]).results
+    data, missing = page.page_data([result])
+    assert (data["runs"], missing) == ([], [f"{tmp_path / 'a'} reads 4160 patches, too many to draw"])
+
+
 def test_300_runs_stay_below_15_megabytes(tmp_path, make_run):
     policies = ("global", "none")
     some = [

@@ -97,7 +97,9 @@ def opened(browser, file):
 
 
 def choose(tab, name):
-    tab.select_option("#run", label=next(t for t in tab.locator("#run option").all_inner_texts() if name in t))
+    tab.select_option(
+        "#run", label=next(t for t in tab.locator("#run option").all_inner_texts() if name in t)
+    )
 
 
 def learned(tab):

@@ -169,8 +169,8 @@ function drawPath(run, order) {
   const [start, end] = [at[0], at[at.length - 1]], half = 0.18 * unit;
   svg.setAttribute("viewBox", `0 0 ${columns} ${rows}`);
   svg.innerHTML = `${image}<rect width="${columns}" height="${rows}" fill="#fff" opacity=".25"/><path d="${lines}" stroke="#fff" stroke-opacity=".4" stroke-width="${0.03 * unit}"/>` +
-    `<polyline points="${at.join(" ")}" fill="none" stroke="#fff" stroke-opacity=".9" stroke-width="${0.22 * unit}" stroke-linejoin="round" stroke-linecap="round"/>` +
-    `<g stroke-width="${0.11 * unit}" stroke-linecap="round">${segments.join("")}</g>` +
+    `<polyline points="${at.join(" ")}" fill="none" stroke="#fff" stroke-opacity=".9" stroke-width="${0.16 * unit}" stroke-linejoin="round" stroke-linecap="round"/>` +
+    `<g stroke-width="${0.08 * unit}" stroke-linecap="round">${segments.join("")}</g>` +
     `<rect x="${end[0] - half}" y="${end[1] - half}" width="${2 * half}" height="${2 * half}" fill="${PATH[3]}" stroke="#fff" stroke-width="${0.07 * unit}"/>` +
     `<circle cx="${start[0]}" cy="${start[1]}" r="${0.21 * unit}" fill="${PATH[0]}" stroke="#fff" stroke-width="${0.07 * unit}"/>` +
     player.tracked.map((patch, i) => trackedMark(patch % columns, Math.floor(patch / columns), i, unit)).join("");
