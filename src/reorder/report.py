@@ -3,6 +3,7 @@
 import base64
 import html
 import io
+import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,13 +38,23 @@ class Options(NamedTuple):
     prior: Path | None = None  # compressibility of each scan
 
 
-def one_per_start(learned: Sequence[Policy]) -> list[Policy]:
-    """The first seed of every model, data and start."""
-    first: dict[tuple[str, str, str], Policy] = {}
+MOST_POLICIES = 12  # drawn and animated; each takes seconds
+
+
+def policies_to_show(learned: Sequence[Policy], notes: list[str]) -> list[Policy]:
+    """The first seed of every start of every model and dataset; of too many, the first starts of each."""
+    starts: dict[tuple[str, str], dict[str, Policy]] = {}
     for policy in learned:
         result = policy.result
-        first.setdefault((result.model, result.data, result.order), policy)
-    return list(first.values())
+        starts.setdefault((result.model, result.data), {}).setdefault(result.order, policy)
+    turns = itertools.zip_longest(*(found.values() for found in starts.values()))
+    shown = [policy for turn in turns for policy in turn if policy is not None]
+    if len(learned) > len(shown[:MOST_POLICIES]):
+        notes.append(
+            f"Of {len(learned)} learned runs, the policies of {len(shown[:MOST_POLICIES])} are drawn and "
+            "animated: the first seed and, of many, the first starts of each model and dataset."
+        )
+    return shown[:MOST_POLICIES]
 
 
 def name_of(policy: Policy) -> str:
@@ -141,7 +152,7 @@ def write_report(
     compared = compare(collection.results)
     notes: list[str] = []
     learned = policies(collection.results, notes)
-    shown = one_per_start(learned)
+    shown = policies_to_show(learned, notes)
     made = report_tables(collection, compared, learned, options.radius, notes)
     pictures = [*result_pictures(collection, compared, options), *policy_pictures(shown, options)]
     pictures += background_pictures(collection.results)
@@ -155,7 +166,7 @@ def write_report(
         path = directory / "figures" / f"{name_of(policy)}.gif"
         policy_figures.write_animation(policy.evolution, patches, path)
     page = directory / "index.html"
-    write_page(page, "Orders compared", made, pictures, [result.run for result in collection.results])
+    write_page(page, "Orders compared", made, pictures, collection.results)
     return page, made
 
 
@@ -172,10 +183,10 @@ def write_run_figures(run: RunDir) -> None:
 
 
 def write_page(
-    path: Path, title: str, made: list[Table], pictures: list[Picture], runs: list[RunDir]
+    path: Path, title: str, made: list[Table], pictures: list[Picture], results: Sequence[Result]
 ) -> None:
     """One HTML file with the tables and figures of these runs."""
-    parts = [f"<h1>{html.escape(title)}</h1>", f"<p>{len(runs)} finished runs.</p>"]
+    parts = [f"<h1>{html.escape(title)}</h1>", f"<p>{len(results)} finished runs.</p>"]
     for table in made:
         parts += [
             f"<h2>{html.escape(table.name)}</h2><p>{html.escape(table.caption)}</p>",
