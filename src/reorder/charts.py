@@ -6,15 +6,15 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reorder.comparisons import ROW, Comparison
-from reorder.figures import Curve, draw_curves
-from reorder.results import Mean, Result, by_order, scan_name, top1
+from reorder.figures import Curve, curve_of, draw_curves
+from reorder.results import Mean, Result, by_order, scan_name, start_of, top1
 from reorder.scans import SCANS
 
 # Okabe and Ito's colours; a hatch or a marker says the same in print.
@@ -77,7 +77,7 @@ def change_figure(comparisons: Sequence[Comparison]) -> Figure | None:
         summary = comparison.pairs[0].a.summary
         if comparison.kind == ROW and summary["policy"] == "none":
             model, data, _ = comparison.name
-            shown[data][model][scan_name(summary["scan"])] = comparison.mean
+            shown[data][model][scan_name(summary)] = comparison.mean
     if not shown:
         return None
     widest = max(len(models) for models in shown.values())
@@ -113,7 +113,7 @@ def learning_figure(results: Sequence[Result]) -> Figure | None:
     """Fixed against learned: top-1 by scan, a panel for each model and dataset that learned."""
     shown: dict[tuple[str, str], dict[str, dict[str, list[Mean]]]] = defaultdict(lambda: defaultdict(dict))
     for (model, data, _), group in by_order(results).items():
-        policy, scan = group[0].summary["policy"], scan_name(group[0].summary["scan"])
+        policy, scan = group[0].summary["policy"], scan_name(group[0].summary)
         if policy in POLICIES:
             shown[model, data][policy].setdefault(scan, []).append(top1(group))
     shown = {name: found for name, found in shown.items() if "global" in found}
@@ -150,84 +150,117 @@ def learning_figure(results: Sequence[Result]) -> Figure | None:
     return figure
 
 
-def read_prior(path: Path) -> dict[str, dict[str, tuple[float, float]]]:
-    """Of each scan and tokenization, by how much its codes compress and the standard error, as shares."""
+class Prior(NamedTuple):
+    grid: tuple[int, int]
+    reductions: dict[str, dict[str, tuple[float, float]]]  # by scan and encoding: percent, standard error
+
+
+class Point(NamedTuple):
+    """A fixed scan's accuracy and compressibility."""
+
+    model: str
+    scan: str
+    reduction: float
+    error: float
+    top1: Mean
+
+
+def read_prior(path: Path) -> Prior:
+    """What `reorder prior` wrote: by how many percent the codes of each scan compress."""
     try:
-        orders = json.loads(path.read_text())["orders"]
-        return {
+        content = json.loads(path.read_text())
+        reductions = {
             scan: {
-                grams: (float(found["reduction"]), float(found.get("reduction_sem") or 0))
-                for grams, found in kinds.items()
-                if isinstance(found, dict) and "reduction" in found
+                encoding: (float(found["reduction"]), float(found["reduction_sem"]))
+                for encoding, found in kinds.items()
+                if "reduction" in found
             }
-            for scan, kinds in orders.items()
+            for scan, kinds in content["orders"].items()
         }
+        return Prior((content["grid"][0], content["grid"][1]), reductions)
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError(f'{path} is not the result of a prior: it has no "orders" with reductions') from None
+        raise ValueError(
+            f'{path} is not the result of a prior: it has no "grid" and "orders" with reductions'
+        ) from None
 
 
-def compressibility_figure(results: Sequence[Result], prior: dict[str, Any]) -> Figure | None:
-    """Top-1 of fixed scans against how well they compress, a panel for each dataset and tokenization."""
-    points: dict[tuple[str, str], list[tuple[str, str, float, float, Mean]]] = defaultdict(list)
+def compressibility_figure(results: Sequence[Result], prior: Prior) -> Figure | None:
+    """Top-1 of fixed scans against how well they compress, a panel for each dataset and encoding.
+
+    Of the runs, those on the prior's grid are shown.
+    """
+    points: dict[tuple[str, str], list[Point]] = defaultdict(list)
     for (model, data, _), group in by_order(results).items():
-        scan = group[0].summary["scan"]
-        if group[0].summary["policy"] == "none":
-            for grams, (reduction, error) in prior.get(scan, {}).items():
-                points[data, grams].append((model, scan, reduction, error, top1(group)))
+        scan = start_of(group[0].summary)
+        if group[0].summary["policy"] == "none" and group[0].grid == prior.grid:
+            for encoding, (reduction, error) in prior.reductions.get(scan, {}).items():
+                points[data, encoding].append(Point(model, scan, reduction, error, top1(group)))
     if not points:
         return None
-    models = list(dict.fromkeys(point[0] for several in points.values() for point in several))
+    models = list(dict.fromkeys(point.model for several in points.values() for point in several))
     figure, panels = _panels(len(points), 4.6, 3.8, most=2)
-    for axes, ((data, grams), several) in zip(panels, points.items(), strict=True):
-        for model in models:
-            here = [point for point in several if point[0] == model]
-            colour = [*COLOURS.values(), OTHER][models.index(model) % 7]
+    for axes, ((data, encoding), several) in zip(panels, points.items(), strict=True):
+        for number, model in enumerate(models):
+            here = [point for point in several if point.model == model]
             axes.errorbar(
-                [100 * reduction for _, _, reduction, _, _ in here],
-                [100 * mean.value for *_, mean in here],
-                [_error(mean) for *_, mean in here],
-                [100 * error for _, _, _, error, _ in here],
-                fmt=MARKERS[models.index(model) % len(MARKERS)],
-                color=colour,
+                [point.reduction for point in here],
+                [100 * point.top1.value for point in here],
+                [_error(point.top1) for point in here],
+                [point.error for point in here],
+                fmt=MARKERS[number % len(MARKERS)],
+                color=[*COLOURS.values(), OTHER][number % 7],
                 label=model,
                 capsize=2,
                 markersize=5,
             )
-        low = axes.get_ylim()[0]
-        for scan, place in {scan: reduction for _, scan, reduction, _, _ in several}.items():
-            axes.axvline(100 * place, color="#eeeeee", zorder=0)
-            axes.text(
-                100 * place, low, scan, rotation=90, fontsize=7, ha="right", va="bottom", color="#555555"
+        axes.margins(y=0.18)
+        across = axes.get_xaxis_transform()
+        for scan, place in {point.scan: point.reduction for point in several}.items():
+            axes.axvline(place, color="#eeeeee", zorder=0)
+            axes.annotate(
+                f"{scan} ",
+                (place, 0.01),
+                xycoords=across,
+                rotation=90,
+                fontsize=7,
+                ha="right",
+                color="#555555",
             )
-        axes.set(xlabel=f"reduction by LZMA, {grams} (%)", ylabel="top-1 (%)", title=data)
+        axes.set(xlabel=f"percentage reduction (LZMA, {encoding})", ylabel="top-1 (%)", title=data)
     _legend(figure, 3)
     return figure
 
 
+CROWDED = 8  # curves; more are spread over a panel for each kind of policy
+
+
 def training_figure(results: Sequence[Result]) -> Figure:
     """Validation top-1 by epoch, means over seeds, a panel for each model and dataset."""
-    panels: dict[tuple[str, str], list[Curve]] = defaultdict(list)
+    found: dict[tuple[str, str], dict[str, list[Curve]]] = defaultdict(lambda: defaultdict(list))
     for (model, data, order), group in by_order(results).items():
         metrics = [result.run.metrics() for result in group if (result.run.path / "metrics.jsonl").exists()]
         epochs = min(map(len, metrics), default=0)
-        if epochs == 0:
-            continue
-        lines = metrics[0][:epochs]
-        mean = np.mean(
-            [[line["validation_top1"] for line in several[:epochs]] for several in metrics], axis=0
+        if epochs:
+            values = [[line["validation_top1"] for line in several[:epochs]] for several in metrics]
+            policy = group[0].summary["policy"]
+            curve = curve_of(order, metrics[0][:epochs])._replace(
+                top1=np.mean(values, axis=0).tolist(),
+                colour=COLOURS.get(group[0].summary["scan"], OTHER),
+                style=STYLES[policy],
+            )
+            found[model, data][policy].append(curve)
+    panels: list[tuple[str, list[Curve]]] = []
+    for (model, data), by_policy in found.items():
+        title, whole = f"{_wrapped(model, 40)}\n{_wrapped(data, 40)}", sum(by_policy.values(), [])
+        panels += (
+            [(title, whole)] if len(whole) <= CROWDED else [(title, part) for part in by_policy.values()]
         )
-        summary = group[0].summary
-        colour = COLOURS.get(summary["scan"], OTHER)
-        stages = [line["stage"] for line in lines]
-        where = [line["epoch"] for line in lines]
-        curve = Curve(order, where, mean.tolist(), stages, colour, STYLES[summary["policy"]])
-        panels[model, data].append(curve)
     figure, axes = _panels(max(1, len(panels)), 4.4, 3.2)
-    for panel, ((model, data), curves) in zip(axes, panels.items(), strict=False):
+    for panel, (title, curves) in zip(axes, panels, strict=False):
         draw_curves(panel, curves)
-        panel.set_title(f"{_wrapped(model, 40)}\n{_wrapped(data, 40)}", fontsize=10)
+        panel.set_title(title, fontsize=10)
         panel.xaxis.label.set_fontsize(8)
     _legend(figure, 4)
     return figure

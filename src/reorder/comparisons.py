@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from reorder.evaluate import PairedDifference, paired_difference
-from reorder.results import Mean, Name, Result, by_order, extra_keys, mean_over_seeds, top1
+from reorder.results import Mean, Name, Result, by_order, extra_keys, mean_over_seeds, start_of, top1
 from reorder.scans import SCANS
 
 ROW, START, NOISE, BEST = "row-major", "its start, fixed", "equal noise", "best fixed scan"
@@ -78,15 +78,15 @@ def _asked(kind: str, result: Result) -> bool:
     """Whether runs like this one are compared in this way."""
     summary = result.summary
     return summary["policy"] == "global" or (
-        kind == ROW and (summary["policy"], summary["scan"]) != ("none", "row")
+        kind == ROW and (summary["policy"], start_of(summary)) != ("none", "row")
     )
 
 
 def _suits(kind: str, result: Result, other: Result) -> bool:
     """Whether the other reads what a run is compared with in this way."""
-    scans = {ROW: ("row",), BEST: tuple(SCANS)}.get(kind, (result.summary["scan"],))
+    scans = {ROW: ("row",), BEST: tuple(SCANS)}.get(kind, (start_of(result.summary),))
     policy = "noise" if kind == NOISE else "none"
-    return other.summary["policy"] == policy and other.summary["scan"] in scans
+    return other.summary["policy"] == policy and start_of(other.summary) in scans
 
 
 def _extra(kind: str, result: Result, other: Result) -> list[str]:

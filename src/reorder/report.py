@@ -1,5 +1,6 @@
 """From run directories to what people read: tables, figures, animations, and a page."""
 
+import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,13 +35,23 @@ class Options(NamedTuple):
     prior: Path | None = None  # compressibility of each scan
 
 
-def one_per_start(learned: Sequence[Policy]) -> list[Policy]:
-    """The first seed of every model, data and start."""
-    first: dict[tuple[str, str, str], Policy] = {}
+MOST_POLICIES = 12  # drawn and animated; each takes seconds
+
+
+def policies_to_show(learned: Sequence[Policy], notes: list[str]) -> list[Policy]:
+    """The first seed of every start of every model and dataset; of too many, the first starts of each."""
+    starts: dict[tuple[str, str], dict[str, Policy]] = {}
     for policy in learned:
         result = policy.result
-        first.setdefault((result.model, result.data, result.order), policy)
-    return list(first.values())
+        starts.setdefault((result.model, result.data), {}).setdefault(result.order, policy)
+    turns = itertools.zip_longest(*(found.values() for found in starts.values()))
+    shown = [policy for turn in turns for policy in turn if policy is not None]
+    if len(learned) > len(shown[:MOST_POLICIES]):
+        notes.append(
+            f"Of {len(learned)} learned runs, the policies of {len(shown[:MOST_POLICIES])} are drawn and "
+            "animated: the first seed and, of many, the first starts of each model and dataset."
+        )
+    return shown[:MOST_POLICIES]
 
 
 def name_of(policy: Policy) -> str:
@@ -138,7 +149,7 @@ def write_report(
     compared = compare(collection.results)
     notes: list[str] = []
     learned = policies(collection.results, notes)
-    shown = one_per_start(learned)
+    shown = policies_to_show(learned, notes)
     made = report_tables(collection, compared, learned, options.radius, notes)
     pictures = [*result_pictures(collection, compared, options), *policy_pictures(shown, options)]
     pictures += background_pictures(collection.results)

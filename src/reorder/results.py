@@ -126,7 +126,7 @@ def _result(run: RunDir, summary: dict[str, Any], experiment: Experiment) -> Res
         keys_of(experiment),
         " ".join([model.name, model.size, *options]),
         f"{images} {rows}x{columns}",
-        order_name(summary["scan"], summary["policy"]),
+        order_name(summary),
         correct,
     )
 
@@ -147,22 +147,29 @@ def keys_of(experiment: Experiment) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key not in NEUTRAL}
 
 
-def scan_name(scan: str) -> str:
-    """A scan's name; a saved order goes by its file's name, or by its run directory's."""
-    path = Path(scan)
+def start_of(summary: dict[str, Any]) -> str:
+    """The scan or order file that a run reads or starts from; of a prior, the scan that it chose."""
+    return str(summary.get("prior_scan", summary["scan"]))
+
+
+def scan_name(summary: dict[str, Any]) -> str:
+    """The name of what a run reads or starts from; a saved order goes by its file's or run's name."""
+    if summary["scan"] == "prior":
+        return f"prior ({start_of(summary)})"
+    path = Path(summary["scan"])
     return path.parent.name if path.name == "order.json" and path.parent.name else path.stem
 
 
-def order_name(scan: str, policy: str) -> str:
+def order_name(summary: dict[str, Any]) -> str:
     """What a run reads in: a fixed scan, what was learned from one, or any order."""
-    start = scan_name(scan)
+    start = scan_name(summary)
     names = {
         "none": f"{start}, fixed",
         "global": f"learned from {start}",
         "noise": f"{start}, noise only",
         "random": "random every batch",
     }
-    return names[policy]
+    return names[summary["policy"]]
 
 
 def extra_keys(a: dict[str, Any], b: dict[str, Any]) -> list[str]:

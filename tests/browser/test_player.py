@@ -256,9 +256,9 @@ def test_tables_sort_both_ways_by_value(opened):
 
 def test_long_tables_can_be_filtered(opened):
     tab = opened()
-    tab.get_by_label("Show rows with").fill("TEXT 7.5 order")  # all words, in any order
+    tab.get_by_label("Show rows with").fill("TEXT 00.2 order")
     assert tab.locator("#table-main tbody tr:visible th").all_inner_texts() == []
-    tab.get_by_label("Show rows with").fill("TEXT 100.2 order")
+    tab.get_by_label("Show rows with").fill("TEXT 100.2 ord")  # beginnings of words, in any order
     assert tab.locator("#table-main tbody tr:visible th").all_inner_texts() == ["order 1"]
     assert tab.inner_text(".filter [role=status]") == "1 of 14"
 

@@ -48,9 +48,14 @@ for (const button of document.querySelectorAll("thead button")) {
     sortTable(heading.closest("table"), heading.cellIndex, heading.getAttribute("aria-sort") === "ascending"));
 }
 
+// Keep what has, for every word typed, a word that begins with it.
 function filter(items, words, status) {
-  const wanted = words.toLowerCase().split(/\s+/);
-  for (const item of items) item.hidden = !wanted.every((word) => item.textContent.toLowerCase().includes(word));
+  const parts = (text) => text.toLowerCase().match(/[\p{L}\p{N}.]+/gu) ?? [];
+  const wanted = parts(words);
+  for (const item of items) {
+    const found = parts(item.cells ? [...item.cells].map((cell) => cell.textContent).join(" ") : item.textContent);
+    item.hidden = !wanted.every((word) => found.some((part) => part.startsWith(word)));
+  }
   if (status) status.textContent = words ? `${items.filter((item) => !item.hidden).length} of ${items.length}` : "";
 }
 
@@ -164,13 +169,16 @@ function drawPath(run, order) {
   const at = order.map((patch) => [(patch % columns) + 0.5, Math.floor(patch / columns) + 0.5]);
   const image = run.sample === null ? "" : `<image href="${samples[run.sample]}" width="${columns}" height="${rows}" preserveAspectRatio="none"/>`;
   const lines = Array.from({ length: rows - 1 }, (_, i) => `M0 ${i + 1}H${columns}`).join("") + Array.from({ length: columns - 1 }, (_, i) => `M${i + 1} 0V${rows}`).join("");
-  const segments = at.slice(1).map(([x, y], i) =>
-    `<line x1="${at[i][0]}" y1="${at[i][1]}" x2="${x}" y2="${y}" stroke="${css(blend(PATH, i / Math.max(1, at.length - 2)))}"/>`);
+  // Steps to a neighbour stand out; jumps, which cross everything, are thin.
+  const segments = at.slice(1).map(([x, y], i) => {
+    const width = (Math.hypot(x - at[i][0], y - at[i][1]) < 1.5 ? 0.1 : 0.06) * unit;
+    return `<line x1="${at[i][0]}" y1="${at[i][1]}" x2="${x}" y2="${y}" stroke="${css(blend(PATH, i / Math.max(1, at.length - 2)))}" stroke-width="${width}"/>`;
+  });
   const [start, end] = [at[0], at[at.length - 1]], half = 0.18 * unit;
   svg.setAttribute("viewBox", `0 0 ${columns} ${rows}`);
   svg.innerHTML = `${image}<rect width="${columns}" height="${rows}" fill="#fff" opacity=".25"/><path d="${lines}" stroke="#fff" stroke-opacity=".4" stroke-width="${0.03 * unit}"/>` +
-    `<polyline points="${at.join(" ")}" fill="none" stroke="#fff" stroke-opacity=".9" stroke-width="${0.16 * unit}" stroke-linejoin="round" stroke-linecap="round"/>` +
-    `<g stroke-width="${0.08 * unit}" stroke-linecap="round">${segments.join("")}</g>` +
+    `<polyline points="${at.join(" ")}" fill="none" stroke="#fff" stroke-opacity=".85" stroke-width="${0.14 * unit}" stroke-linejoin="round" stroke-linecap="round"/>` +
+    `<g stroke-linecap="round">${segments.join("")}</g>` +
     `<rect x="${end[0] - half}" y="${end[1] - half}" width="${2 * half}" height="${2 * half}" fill="${PATH[3]}" stroke="#fff" stroke-width="${0.07 * unit}"/>` +
     `<circle cx="${start[0]}" cy="${start[1]}" r="${0.21 * unit}" fill="${PATH[0]}" stroke="#fff" stroke-width="${0.07 * unit}"/>` +
     player.tracked.map((patch, i) => trackedMark(patch % columns, Math.floor(patch / columns), i, unit)).join("");
@@ -191,7 +199,7 @@ function paintMap(run, logits, slots) {
     const colour = blend(HEAT, logits ? (logits[patch] - player.low) / span : 1 - slots[patch] / last);
     const light = 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2] > 120;
     cell.style.cssText = `background:${css(colour)};color:${light ? "#000" : "#fff"}`;
-    cell.textContent = columns <= 16 ? slots[patch] : "";
+    if (columns <= 16) cell.textContent = slots[patch];
     const tracks = player.tracked.flatMap((tracked, i) => (tracked === patch ? ["AB"[i]] : []));
     cell.className = tracks.length ? tracks[0].toLowerCase() : "";
     cell.setAttribute("aria-label", `row ${Math.floor(patch / columns) + 1}, column ${(patch % columns) + 1}: slot ${slots[patch]}` +
@@ -200,9 +208,12 @@ function paintMap(run, logits, slots) {
   }
 }
 
+function measureStrip() {
+  player.strip = { width: $("strip").clientWidth, height: $("strip").clientHeight }; // not in every frame: it is slow
+}
+
 function drawStrip(run, epoch) {
-  const svg = $("strip"), width = svg.clientWidth, height = svg.clientHeight, last = run.frame.length - 1;
-  if (!width) return;
+  const svg = $("strip"), { width, height } = player.strip, last = run.frame.length - 1;
   const patches = player.slots[0].length, left = 14, top = 26, bottom = height - 14;
   const x = (slot) => left + (slot / Math.max(1, patches - 1)) * (width - 2 * left);
   const y = (e) => top + (last ? e / last : 0) * (bottom - top);
@@ -275,6 +286,7 @@ function play() {
 
 function startPlayer() {
   $("player").hidden = false;
+  measureStrip();
   $("run").append(...grouped.map(([name, members]) =>
     element("optgroup", { label: name }, ...members.map((run) => element("option", { value: runs.indexOf(run), textContent: grouped.length > 1 ? `${run.name} · ${run.group}` : run.name })))));
   $("run").addEventListener("change", () => chooseRun(runs[$("run").value]));
@@ -395,6 +407,7 @@ addEventListener("resize", () => {
   stopAtScrollers();
   if (!runs.length) return;
   fitStages();
+  measureStrip();
   drawStrip(player.run, player.epoch);
   readEpoch(curves.epoch);
 });
