@@ -68,6 +68,12 @@ function stopAtScrollers() {
   for (const box of document.querySelectorAll(".scroll")) box.tabIndex = box.scrollWidth > box.clientWidth ? 0 : -1;
 }
 
+// Sizes of what is drawn to fit; asking in every frame would lay out the whole page each time.
+const sizes = {};
+function measure() {
+  for (const svg of document.querySelectorAll("#strip, .chart")) sizes[svg.id] = { width: svg.clientWidth, height: svg.clientHeight };
+}
+
 // ---- player ----
 
 const player = { run: null, epoch: 0, tracked: [0, 0], slots: [], timer: null };
@@ -208,12 +214,8 @@ function paintMap(run, logits, slots) {
   }
 }
 
-function measureStrip() {
-  player.strip = { width: $("strip").clientWidth, height: $("strip").clientHeight }; // not in every frame: it is slow
-}
-
 function drawStrip(run, epoch) {
-  const svg = $("strip"), { width, height } = player.strip, last = run.frame.length - 1;
+  const svg = $("strip"), { width, height } = sizes.strip, last = run.frame.length - 1;
   const patches = player.slots[0].length, left = 14, top = 26, bottom = height - 14;
   const x = (slot) => left + (slot / Math.max(1, patches - 1)) * (width - 2 * left);
   const y = (e) => top + (last ? e / last : 0) * (bottom - top);
@@ -285,8 +287,6 @@ function play() {
 }
 
 function startPlayer() {
-  $("player").hidden = false;
-  measureStrip();
   $("run").append(...grouped.map(([name, members]) =>
     element("optgroup", { label: name }, ...members.map((run) => element("option", { value: runs.indexOf(run), textContent: grouped.length > 1 ? `${run.name} · ${run.group}` : run.name })))));
   $("run").addEventListener("change", () => chooseRun(runs[$("run").value]));
@@ -323,8 +323,7 @@ function niceTicks(low, high, count, whole = false) {
 const ink = (i) => `stroke="var(--c${i % COLOURS})" stroke-dasharray="${DASHES[i % DASHES.length]}"`;
 
 function drawChart(key) {
-  const svg = $(`chart-${key}`), width = svg.clientWidth, height = svg.clientHeight;
-  if (!width) return;
+  const svg = $(`chart-${key}`), { width, height } = sizes[svg.id];
   const values = curves.chosen.flatMap((run) => run[key].filter((value) => value !== null));
   const last = Math.max(1, ...curves.chosen.map((run) => run[key].length - 1));
   const low = Math.min(...values), high = Math.max(...values), left = 42, right = width - 12, top = 12, bottom = height - 38;
@@ -380,7 +379,6 @@ function chooseCurves() {
 }
 
 function startCurves() {
-  $("curves").hidden = false;
   const chosen = new Set(runs.filter((run) => run.group === runs[0].group && run.seed === runs[0].seed).slice(0, 8));
   if (runs.length <= 8) runs.forEach((run) => chosen.add(run));
   $("choices").append(...grouped.map(([name, members]) =>
@@ -400,14 +398,16 @@ function startCurves() {
 }
 
 if (runs.length) {
+  $("player").hidden = $("curves").hidden = false;
+  measure();
   startPlayer();
   startCurves();
 }
 addEventListener("resize", () => {
   stopAtScrollers();
   if (!runs.length) return;
+  measure();
   fitStages();
-  measureStrip();
   drawStrip(player.run, player.epoch);
   readEpoch(curves.epoch);
 });
