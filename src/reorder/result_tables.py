@@ -137,7 +137,7 @@ def policies(results: Sequence[Result], notes: list[str]) -> list[Policy]:
     return found
 
 
-def centre_table(learned: Sequence[Policy], radius: float | None, notes: list[str]) -> Table:
+def centre_table(learned: Sequence[Policy], radius: float | None) -> Table:
     """By how many slots central patches moved, by model, data and start, and over all starts."""
     shifts: dict[tuple[str, str, str], dict[int, list[float]]] = {}
     for whole in (False, True):
@@ -159,4 +159,4 @@ def centre_table(learned: Sequence[Policy], radius: float | None, notes: list[st
         "does not say what its central region is. After ± stands the standard error over seeds."
     )
     headings = ("model", "data", "order", "seeds", "shift (slots)", "95% from", "to")
-    return Table("centre", caption, headings, rows, notes)
+    return Table("centre", caption, headings, rows, [])
