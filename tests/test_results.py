@@ -231,6 +231,10 @@ def test_the_centre_table_has_each_start_and_all_of_them(sweep):
         by_hand.append(np.mean(np.array([5, 6, 9, 10]) - slots))
     assert start[4].value == pytest.approx(np.mean(by_hand)) == whole[4].value
     assert start[4].error == pytest.approx(stats.sem(by_hand))
+    taus = [stats.kendalltau(policy.result.summary["order"], range(16)).statistic for policy in learned]
+    assert start[7].value == pytest.approx(np.mean(taus))
+    feet = [sum(abs(a - b) for a, b in enumerate(policy.result.summary["order"])) for policy in learned]
+    assert (start[8].value, start[9].value) == pytest.approx((np.mean(feet), np.mean(feet) / 128))
     assert (start[5].value, start[6].value) == pytest.approx(
         stats.t.interval(0.95, 2, np.mean(by_hand), stats.sem(by_hand))
     )

@@ -219,7 +219,7 @@ class Mean(NamedTuple):
     seeds: int
 
 
-def mean_over_seeds(values: Sequence[float], per_image: Sequence[np.ndarray | None]) -> Mean:
+def mean_over_seeds(values: Sequence[float] | np.ndarray, per_image: Sequence[np.ndarray | None]) -> Mean:
     """The mean of one value per seed (S,); per_image (S, n) are the images' shares in them.
 
     The seeds share their images, so the error over images is that of each image's mean over seeds.
