@@ -5,6 +5,7 @@ import math
 import textwrap
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -240,7 +241,7 @@ def training_figure(results: Sequence[Result]) -> Figure:
     """Validation top-1 by epoch, means over seeds, a panel for each model and dataset."""
     found: dict[tuple[str, str], dict[str, list[Curve]]] = defaultdict(lambda: defaultdict(list))
     for (model, data, order), group in by_order(results).items():
-        metrics = [result.run.metrics() for result in group if (result.run.path / "metrics.jsonl").exists()]
+        metrics = [result.metrics for result in group if result.metrics]
         epochs = min(map(len, metrics), default=0)
         if epochs:
             values = [[line["validation_top1"] for line in several[:epochs]] for several in metrics]
@@ -253,7 +254,7 @@ def training_figure(results: Sequence[Result]) -> Figure:
             found[model, data][policy].append(curve)
     panels: list[tuple[str, list[Curve]]] = []
     for (model, data), by_policy in found.items():
-        title, whole = f"{_wrapped(model, 40)}\n{_wrapped(data, 40)}", sum(by_policy.values(), [])
+        title, whole = f"{_wrapped(model, 40)}\n{_wrapped(data, 40)}", [*chain(*by_policy.values())]
         panels += (
             [(title, whole)] if len(whole) <= CROWDED else [(title, part) for part in by_policy.values()]
         )

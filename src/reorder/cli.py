@@ -16,7 +16,13 @@ from reorder.config import Experiment, build
 from reorder.display import Display
 from reorder.distributed import Stopped, join, requeue
 from reorder.figures import coverage_figure, save_figure, scan_figure
-from reorder.judge import compare_runs, describe_difference, describe_evaluation, evaluate_run
+from reorder.judge import (
+    compare_runs,
+    describe_difference,
+    describe_evaluation,
+    evaluate_run,
+    order_sensitivity,
+)
 from reorder.presets import PRESETS, describe, preset
 from reorder.report import Options, write_report, write_run_figures
 from reorder.results import expand
@@ -131,6 +137,9 @@ def evaluate(
     data: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Other data; repeat for more keys.")
     ] = None,
+    sensitivity: Annotated[
+        bool, typer.Option("--sensitivity", help="Compare all scans, a random and the reversed own order.")
+    ] = False,
 ) -> None:
     """Evaluate a run's last checkpoint, or compare two finished runs image by image.
 
@@ -142,17 +151,27 @@ def evaluate(
 
     Example: `reorder evaluate runs/spiral-1 --data name=digits`
 
+    Example: `reorder evaluate runs/spiral-1 --sensitivity` (how well it reads in other orders than its own)
+
     Example: `reorder evaluate runs/spiral-1 runs/row`
     """
     if len(runs) > 2:
         raise ValueError(f"give one run to evaluate or two to compare, not {len(runs)}")
     display, directories = Display(), [RunDir(path) for path in runs]
+    if len(directories) == 1 and sensitivity:
+        if order is not None:
+            raise ValueError("--sensitivity chooses its own orders; leave --order away")
+        display.console.print(terminal_table(order_sensitivity(directories[0], data or [])))
+        display.say(f"saved: {directories[0].path / 'evaluations' / 'sensitivity.md'}")
+        return
     if len(directories) == 1:
         where, result = evaluate_run(directories[0], order, data or [])
         display.say(f"{describe_evaluation(result)}\nsaved: {where}")
         return
-    if order is not None or data:
-        raise ValueError("--order and --data are for one run; repeat --data for each key=value")
+    if order is not None or data or sensitivity:
+        raise ValueError(
+            "--order, --data and --sensitivity are for one run; repeat --data for each key=value"
+        )
     a, b = directories
     display.say(describe_difference(a, b, compare_runs(a, b)))
 

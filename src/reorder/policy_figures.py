@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
-from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from reorder.evolution import Evolution
@@ -83,6 +83,7 @@ def _draw_tracks(axes: Axes, found: Evolution, patches: list[int]) -> None:
         colour, marker, style = TRACKED[number % len(TRACKED)]
         slots, label = found.slot_of[:, patch], cell_name(patch, found.grid)
         axes.plot(slots, color=colour, linestyle=style, marker=marker, markevery=0.1, ms=4, label=label)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     last = found.slot_of.shape[1] - 1
     axes.set(
         xlabel="epoch",
@@ -93,20 +94,35 @@ def _draw_tracks(axes: Axes, found: Evolution, patches: list[int]) -> None:
 
 
 def write_animation(found: Evolution, patches: list[int], path: Path, most: int = 40) -> None:
-    """A GIF of the slots' map and the tracked patches, at most so many epochs, whole or not at all."""
-    figure = Figure(figsize=(6.4, 3.2), layout="constrained", dpi=80)
+    """A GIF of logits, slots and tracked patches, at most so many epochs, whole or not at all."""
+    figure = Figure(figsize=(9.6, 3.2), layout="constrained", dpi=80)
     canvas = FigureCanvasAgg(figure)
-    map_axes, tracks = figure.subplots(1, 2)
-    picture = _map(map_axes, found.slot_of[0], found, 0, found.slot_of.shape[1] - 1, "cividis_r")
-    figure.colorbar(picture, ax=map_axes, label="slot")
-    _mark(map_axes, found, patches)
+    logits, slots, tracks = figure.subplots(1, 3)
+    shown = [
+        (_map(logits, found.logits[0], found, found.logits.min(), found.logits.max()), found.logits),
+        (_map(slots, found.slot_of[0], found, 0, found.slot_of.shape[1] - 1, "cividis_r"), found.slot_of),
+    ]
+    for axes, (picture, _), label in zip((logits, slots), shown, ("logit", "slot"), strict=True):
+        figure.colorbar(picture, ax=axes, label=label, shrink=0.8)
+        _mark(axes, found, patches)
     _draw_tracks(tracks, found, patches)
     now = tracks.axvline(0, color="#444444", linewidth=1)
+    title = logits.set_title("epoch 0", fontsize=10)
     canvas.draw()
     figure.set_layout_engine("none")  # laid out once: frames must not wobble
-    frames = [
-        _frame(canvas, picture, map_axes, now, found, epoch) for epoch in chosen_epochs(found.logits, most)
-    ]
+    frames = []
+    for epoch in chosen_epochs(found.logits, most):
+        for picture, values in shown:
+            picture.set_data(values[epoch].reshape(found.grid))
+        title.set_text(f"epoch {epoch}")
+        now.set_xdata([epoch, epoch])
+        canvas.draw()
+        frames.append(Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()).quantize(96))
+    _write_gif(frames, path)
+
+
+def _write_gif(frames: list[Image.Image], path: Path) -> None:
+    """Frames that repeat, with a rest at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp")
     pause = [200] * (len(frames) - 1) + [2000]
@@ -114,14 +130,3 @@ def write_animation(found: Evolution, patches: list[int], path: Path, most: int 
     with open(temporary, "rb") as file:
         os.fsync(file.fileno())
     os.replace(temporary, path)
-
-
-def _frame(
-    canvas: FigureCanvasAgg, picture: AxesImage, axes: Axes, now: Line2D, found: Evolution, epoch: int
-) -> Image.Image:
-    """The animation at one epoch."""
-    picture.set_data(found.slot_of[epoch].reshape(found.grid))
-    axes.set_title(f"epoch {epoch}", fontsize=10)
-    now.set_xdata([epoch, epoch])
-    canvas.draw()
-    return Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()).quantize(64)

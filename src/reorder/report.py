@@ -106,7 +106,7 @@ def policy_pictures(shown: Sequence[Policy], options: Options) -> list[Picture]:
 
 
 def background_pictures(results: Sequence[Result]) -> list[Picture]:
-    """The scans of every grid that was read, and what the models attend to."""
+    """The scans of every grid that was read and, of several models, what they attend to."""
     pictures = [
         Picture(
             f"scans-{rows}x{columns}",
@@ -115,22 +115,20 @@ def background_pictures(results: Sequence[Result]) -> list[Picture]:
         )
         for rows, columns in sorted({result.grid for result in results})
     ]
-    caption = "How many tokens attend to each patch of a 7x7 grid, read in raster order."
-    return [*pictures, Picture("coverage", caption, figures.coverage_figure(coverage()))]
+    if len({result.summary["model"] for result in results}) > 1:  # it takes seconds, and tells models apart
+        caption = "How many tokens attend to each patch of a 7x7 grid, read in raster order."
+        pictures.append(Picture("coverage", caption, figures.coverage_figure(coverage())))
+    return pictures
 
 
 def report_tables(
-    collection: Collection,
-    compared: Compared,
-    learned: Sequence[Policy],
-    radius: float | None,
-    notes: list[str],
+    collection: Collection, compared: Compared, learned: Sequence[Policy], radius: float | None
 ) -> list[Table]:
-    """All tables that have a row or something to say."""
+    """All tables that have a row or something to say; the first is what a reader looks for."""
     found = [
         orders_table(collection.results),
         differences_table(compared),
-        centre_table(learned, radius, notes),
+        centre_table(learned, radius),
         runs_table(collection),
         pairs_table(compared),
     ]
@@ -147,10 +145,9 @@ def write_report(
     options = options or Options()
     collection = collect(runs)
     compared = compare(collection.results)
-    notes: list[str] = []
-    learned = policies(collection.results, notes)
-    shown = policies_to_show(learned, notes)
-    made = report_tables(collection, compared, learned, options.radius, notes)
+    learned = policies(collection.results, collection.notes)
+    shown = policies_to_show(learned, collection.notes)
+    made = report_tables(collection, compared, learned, options.radius)
     pictures = [*result_pictures(collection, compared, options), *policy_pictures(shown, options)]
     pictures += background_pictures(collection.results)
     for table in made:

@@ -137,26 +137,39 @@ def policies(results: Sequence[Result], notes: list[str]) -> list[Policy]:
     return found
 
 
-def centre_table(learned: Sequence[Policy], radius: float | None, notes: list[str]) -> Table:
+def centre_table(learned: Sequence[Policy], radius: float | None) -> Table:
     """By how many slots central patches moved, by model, data and start, and over all starts."""
-    shifts: dict[tuple[str, str, str], dict[int, list[float]]] = {}
+    moved: dict[tuple[str, str, str], dict[int, list[tuple[float, ...]]]] = {}
     for whole in (False, True):
-        for result, _, initial in learned:
+        for result, found, initial in learned:
             shift = centre_shift(initial, np.array(result.summary["order"]), result.grid, radius)
             name = (result.model, result.data, "all starts" if whole else result.order)
-            shifts.setdefault(name, {}).setdefault(result.seed, []).append(shift)
+            row = (shift, found.tau[-1], found.footrule[-1], found.footrule_share[-1])
+            moved.setdefault(name, {}).setdefault(result.seed, []).append(row)
     rows: list[tuple[Cell, ...]] = []
-    for (model, data, start), by_seed in shifts.items():
-        values = [float(np.mean(several)) for several in by_seed.values()]
-        mean, interval = mean_over_seeds(values, []), student_interval(values)
-        limits = tuple(Number(limit, digits=1) for limit in interval) if interval else ("", "")
-        seeds = Number(mean.seeds, digits=0)
-        rows.append((model, data, start, seeds, Number(mean.value, mean.seed_error, 1), *limits))
+    for name, by_seed in moved.items():
+        values = np.array([np.mean(several, axis=0) for several in by_seed.values()])  # (S, 4)
+        shift, tau, footrule, share = (mean_over_seeds(column, []) for column in values.T)
+        interval = student_interval(values[:, 0].tolist())
+        rows.append(
+            (
+                *name,
+                Number(shift.seeds, digits=0),
+                Number(shift.value, shift.seed_error, 1),
+                *(Number(limit, digits=1) for limit in interval or ()),
+                *([""] * (0 if interval else 2)),
+                Number(tau.value, tau.seed_error),
+                Number(footrule.value, footrule.seed_error, 1),
+                Number(share.value, share.seed_error),
+            )
+        )
     within = "a quarter of the shorter side" if radius is None else f"{radius:g} patches"
     caption = (
         f"Centre shift: by how many slots the patches within {within} of the grid's middle moved from the "
         "initial to the learned order, on average; positive is towards the front, as in the paper, which "
-        "does not say what its central region is. After ± stands the standard error over seeds."
+        "does not say what its central region is. Its 95% interval is Student's over seeds. Then how far the "
+        "learned order is from the initial one: Kendall's tau, Spearman's footrule, and that as a share of "
+        "the largest possible. After ± stands the standard error over seeds."
     )
     headings = ("model", "data", "order", "seeds", "shift (slots)", "95% from", "to")
-    return Table("centre", caption, headings, rows, notes)
+    return Table("centre", caption, (*headings, "tau", "footrule (slots)", "footrule (share)"), rows, [])

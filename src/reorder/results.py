@@ -41,7 +41,8 @@ class Result(NamedTuple):
     model: str
     data: str
     order: str
-    correct: np.ndarray | None  # (n,), bool; None if the file is missing
+    correct: np.ndarray | None  # (n,), bool; None if the file is missing or damaged
+    metrics: list[dict[str, Any]]  # a line per epoch; none if the file is missing or damaged
 
     @property
     def seed(self) -> int:
@@ -90,9 +91,7 @@ def collect(runs: Sequence[RunDir]) -> Collection:
         except ValueError as error:
             notes.append(f"{run.path}: left out, for {error}.")
             continue
-        results.append(_result(run, summary, experiment))
-        if results[-1].correct is None:
-            notes.append(f"{run.path}: correct.npy is missing or damaged, so it is in no paired difference.")
+        results.append(_result(run, summary, experiment, notes))
     if not results:
         raise ValueError(f"none of the runs is finished: {' '.join(notes)}")
     results = _told_apart(results, "data", ("model.", "data.", "train."))
@@ -104,22 +103,26 @@ def _why_unfinished(run: RunDir) -> str:
     log = run.path / "log.txt"
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     said = f"; its log ends: {lines[-1].strip()}" if lines else ""
-    done = 0
-    if (run.path / "metrics.jsonl").exists():
-        done = len(run.metrics())
+    done = len(run.metrics()) if (run.path / "metrics.jsonl").exists() else 0
     return f"not finished, {done} epochs done{said}"
 
 
-def _result(run: RunDir, summary: dict[str, Any], experiment: Experiment) -> Result:
+def _result(run: RunDir, summary: dict[str, Any], experiment: Experiment, notes: list[str]) -> Result:
+    """A finished run; files that cannot be read are noted."""
     model, data = experiment.model, experiment.data
     options = [f"{key}={value}" for key, value in sorted(model.options.items())]
     # idx and image_folder say nothing about the images; the name of their directory does
     images = Path(data.root).name if data.root and data.name in ("idx", "image_folder") else data.name
     rows, columns = summary["grid"]
+    correct, metrics = None, []
     try:
         correct = np.load(run.path / "correct.npy").astype(bool)
     except (OSError, ValueError, EOFError):
-        correct = None
+        notes.append(f"{run.path}: correct.npy is missing or damaged, so it is in no paired difference.")
+    try:
+        metrics = run.metrics()
+    except ValueError as error:
+        notes.append(f"{run.path}: without a curve, for {error}.")
     return Result(
         run,
         summary,
@@ -128,6 +131,7 @@ def _result(run: RunDir, summary: dict[str, Any], experiment: Experiment) -> Res
         f"{images} {rows}x{columns}",
         order_name(summary),
         correct,
+        metrics,
     )
 
 
@@ -215,7 +219,7 @@ class Mean(NamedTuple):
     seeds: int
 
 
-def mean_over_seeds(values: Sequence[float], per_image: Sequence[np.ndarray | None]) -> Mean:
+def mean_over_seeds(values: Sequence[float] | np.ndarray, per_image: Sequence[np.ndarray | None]) -> Mean:
     """The mean of one value per seed (S,); per_image (S, n) are the images' shares in them.
 
     The seeds share their images, so the error over images is that of each image's mean over seeds.
