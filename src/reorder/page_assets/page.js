@@ -120,7 +120,7 @@ function fitStages() {
 
 function buildMap(run) {
   const [rows, columns] = run.grid, map = $("map");
-  map.style.cssText = `--rows:${rows};--columns:${columns};grid-template-columns:repeat(${columns},minmax(0,1fr));--size:${columns > 10 ? ".62rem" : ".85rem"}`;
+  map.style.cssText = `--rows:${rows};--columns:${columns};grid-template-columns:repeat(${columns},minmax(0,1fr));${columns > 10 ? "--size:.62rem;--ring:4px" : "--size:.85rem;--ring:6px"}`;
   map.setAttribute("aria-rowcount", rows);
   map.setAttribute("aria-colcount", columns);
   const cell = (row, column) => {
