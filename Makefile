@@ -1,5 +1,6 @@
 # make demo   set up and learn a patch order on the embedded digits
 # make test   set up and run the tests
+# make test-browser   set up and test the report's page in chromium
 # make lint   set up and run the style and type checks
 # make bench  set up and run the timings
 PYTHON ?= python3
@@ -12,6 +13,11 @@ demo: .venv/ready
 
 test: .venv/ready
 	OMP_NUM_THREADS=1 MPLBACKEND=agg $(RUN)python -m pytest -n $(JOBS)
+
+# Without chromium, and without the right to install it, these tests are skipped, and say so.
+test-browser: .venv/browser
+	command -v chromium || { [ "$$(id -u)" = 0 ] && apt-get update && apt-get install --yes --no-install-recommends chromium; } || true
+	OMP_NUM_THREADS=1 MPLBACKEND=agg $(RUN)python -m pytest -rs tests/browser
 
 lint: .venv/ready
 	$(RUN)ruff check .
@@ -29,7 +35,11 @@ bench: .venv/ready
 	$(RUN)python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+.venv/browser: .venv/ready
+	$(RUN)python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser]'
+	touch $@
+
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-browser lint bench clean

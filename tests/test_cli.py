@@ -50,7 +50,7 @@ def test_train_ends_with_a_table_of_three_orders_and_a_report(tmp_path):
     assert "is finished already" in again.stdout
     report = reorder("report", tmp_path / "run", tmp_path / "run" / "fixed-row", "-o", tmp_path / "report")
     assert report.returncode == 0, report.stderr
-    assert (tmp_path / "report" / "table.md").read_text().count("\n") == 4
+    assert "learned from hilbert" in (tmp_path / "report" / "orders.md").read_text()
     one = reorder("evaluate", "run", "--order", "run/fixed-row/order.json", cwd=tmp_path)
     assert one.returncode == 0, one.stderr
     assert "digits, 360 images" in one.stdout
@@ -128,7 +128,10 @@ def test_scans_are_drawn(tmp_path, ending):
         ),
         (["evaluate", "nowhere", "elsewhere"], "nowhere is not a run directory"),
         (["evaluate", "a", "b", "c"], "one run to evaluate or two to compare, not 3"),
-        (["evaluate", "a", "b", "--order", "short.json"], "--order and --data are for one run"),
+        (
+            ["evaluate", "a", "b", "--order", "short.json"],
+            "--order, --data and --sensitivity are for one run",
+        ),
         (["evaluate", "a", "--data", "name=idx", "root=b"], "repeat --data for each key=value"),
         (["scans", "--rows", "0"], "0 x 14"),
         (["scans", "-o", "short.json/scans.png"], "cannot use short.json"),

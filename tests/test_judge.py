@@ -16,8 +16,16 @@ from reorder.data import DATASETS, load_dataset
 from reorder.data.datasets import Memory
 from reorder.display import Display, Progress
 from reorder.distributed import StopSignals
-from reorder.judge import compare_runs, describe_difference, describe_evaluation, evaluate_run, load_run
+from reorder.judge import (
+    compare_runs,
+    describe_difference,
+    describe_evaluation,
+    evaluate_run,
+    load_run,
+    order_sensitivity,
+)
 from reorder.run_dir import RunDir
+from reorder.scans import SCANS
 
 MODEL = Model(name="transformer_xl", size="mini", image_size=8, patch_size=4)
 
@@ -180,3 +188,19 @@ def test_runs_that_are_unfinished_or_have_other_validation_images_are_not_compar
     (row.path / "summary.json").unlink()
     with pytest.raises(ValueError, match="row is not finished; continue it with"):
         compare_runs(learned, row)
+
+
+def test_sensitivity_is_what_each_order_alone_evaluates_to(learned, tmp_path):
+    table = order_sensitivity(learned, [])
+    rows = {row[0]: row for row in table.rows}
+    assert list(rows) == ["own", *SCANS, "own-reversed", "random"]
+    own = torch.tensor(learned.summary()["order"])
+    assert rows["own"][2].value == pytest.approx(100 * learned.summary()["top1"])
+    for name, order in (("spiral", SCANS["spiral"](2, 2)), ("own-reversed", own.flip(0))):
+        orders.save(tmp_path / "other.json", order, (2, 2), {})
+        where, result = evaluate_run(learned, tmp_path / "other.json", [])
+        assert rows[name][2].value == pytest.approx(100 * result["top1"])
+        difference = np.load(where / "correct.npy").mean() - np.load(learned.path / "correct.npy").mean()
+        assert rows[name][3].value == pytest.approx(100 * difference)
+    assert rows["own-reversed"][1].value == pytest.approx(-1)
+    assert (learned.path / "evaluations" / "sensitivity.csv").exists()

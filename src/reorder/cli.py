@@ -18,15 +18,23 @@ from reorder.display import Display
 from reorder.distributed import Stopped, StopSignals, join, requeue
 from reorder.estimate import forecast
 from reorder.figures import coverage_figure, save_figure, scan_figure
-from reorder.judge import compare_runs, describe_difference, describe_evaluation, evaluate_run
+from reorder.judge import (
+    compare_runs,
+    describe_difference,
+    describe_evaluation,
+    evaluate_run,
+    order_sensitivity,
+)
 from reorder.presets import PRESETS, describe, preset
 from reorder.processes import Machine, run_here
-from reorder.report import rows_of, terminal_table, write_report
+from reorder.report import Options, write_report, write_run_figures
+from reorder.results import expand
 from reorder.run_dir import RunDir
 from reorder.scans import scan
 from reorder.slurm import submit
 from reorder.studies import STUDIES
 from reorder.sweep import plans_of, tasks_of
+from reorder.tables import terminal_table
 from reorder.train import reopen, train_with_comparison
 from reorder.train import train as train_one
 
@@ -118,8 +126,10 @@ def train(
                 train_one(experiment, directory, display, world, stop)
                 runs = [directory]
         if world.first:
-            page = write_report(runs, directory.path / "report")
-            display.console.print(terminal_table(rows_of(runs)))
+            for run in runs:
+                write_run_figures(run)
+            page, (first, *_) = write_report(runs, directory.path / "report")
+            display.console.print(terminal_table(first))
             display.say(f"report: {page}")
 
 
@@ -132,6 +142,9 @@ def evaluate(
     data: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Other data; repeat for more keys.")
     ] = None,
+    sensitivity: Annotated[
+        bool, typer.Option("--sensitivity", help="Compare all scans, a random and the reversed own order.")
+    ] = False,
 ) -> None:
     """Evaluate a run's last checkpoint, or compare two finished runs image by image.
 
@@ -143,18 +156,29 @@ def evaluate(
 
     Example: `reorder evaluate runs/spiral-1 --data name=digits`
 
+    Example: `reorder evaluate runs/spiral-1 --sensitivity` (how well it reads in other orders than its own)
+
     Example: `reorder evaluate runs/spiral-1 runs/row`
     """
     if len(runs) > 2:
         raise ValueError(f"give one run to evaluate or two to compare, not {len(runs)}")
     display, directories = Display(), [RunDir(path) for path in runs]
+    if len(directories) == 1 and sensitivity:
+        if order is not None:
+            raise ValueError("--sensitivity chooses its own orders; leave --order away")
+        with join() as world:
+            display.console.print(terminal_table(order_sensitivity(directories[0], data or [], world)))
+        display.say(f"saved: {directories[0].path / 'evaluations' / 'sensitivity.md'}")
+        return
     if len(directories) == 1:
         with join() as world:
             where, result = evaluate_run(directories[0], order, data or [], world)
         display.say(f"{describe_evaluation(result)}\nsaved: {where}")
         return
-    if order is not None or data:
-        raise ValueError("--order and --data are for one run; repeat --data for each key=value")
+    if order is not None or data or sensitivity:
+        raise ValueError(
+            "--order, --data and --sensitivity are for one run; repeat --data for each key=value"
+        )
     a, b = directories
     display.say(describe_difference(a, b, compare_runs(a, b)))
 
@@ -218,18 +242,43 @@ def sweep(
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Finished run directories.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run directories, or directories that hold some.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the report.")] = Path("report"),
+    prior: Annotated[
+        Path | None, typer.Option(help="prior.json, to draw accuracy against compressibility.")
+    ] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROW,COLUMN", help="Patch to follow; default: the central and the first one."),
+    ] = None,
+    radius: Annotated[
+        float | None, typer.Option(help="Of the centre, in patches; default: a quarter of the shorter side.")
+    ] = None,
 ) -> None:
-    """Compare finished runs: a table, figures and a page.
+    """Compare runs: tables as Markdown, CSV and LaTeX, figures, animations of policies, and a page.
+
+    Runs that are not finished, or have nothing to be compared with, are listed in the notes. Of every model,
+    dataset and start the policy of the first seed is drawn and animated.
 
     Example: `reorder report runs/row runs/spiral-1 -o report`
+
+    Example: `reorder report sweeps/laptop -o report --prior prior.json --track 3,3 --track 0,6`
     """
-    directories = [RunDir(path) for path in runs]
-    page = write_report(directories, out)
+    options = Options(tuple(map(_cell, track or [])), radius, prior)
+    page, (first, *rest) = write_report(expand(runs), out, options)
     display = Display()
-    display.console.print(terminal_table(rows_of(directories)))
+    display.console.print(terminal_table(first))
+    for note in (note for table in rest if table.name == "runs" for note in table.notes):
+        display.say(f"note: {note}")
     display.say(f"report: {page}")
+
+
+def _cell(text: str) -> tuple[int, int]:
+    """The row and column that ROW,COLUMN names."""
+    row, _, column = text.partition(",")
+    if not (row.strip().isdecimal() and column.strip().isdecimal()):
+        raise ValueError(f"--track takes ROW,COLUMN counted from 0, such as 3,4, got {text!r}")
+    return int(row), int(column)
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """Figures, drawn off-screen with matplotlib."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,6 +13,12 @@ from reorder.scans import SCANS
 
 INK, START, STOP = "#2b4fab", "#d62728", "#000000"
 STAGE_SHADES = {"warm-up": "#f3e9d2", "policy": "#dbe7f5", "frozen": "#ececec"}
+
+
+class Picture(NamedTuple):
+    name: str  # a file's name without its ending
+    caption: str
+    figure: Figure
 
 
 def draw_path(axes: Axes, order: np.ndarray, grid: tuple[int, int], title: str) -> None:
@@ -80,17 +86,49 @@ def policy_figure(logits: np.ndarray, initial: np.ndarray) -> Figure:
     return figure
 
 
-def curve_figure(runs: list[tuple[str, list[dict[str, Any]]]]) -> Figure:
-    """Validation top-1 by epoch of named runs, and the stages of those that learn."""
+class Curve(NamedTuple):
+    """Validation top-1 by epoch, and how to draw it."""
+
+    name: str
+    epochs: list[int]
+    top1: list[float]
+    stages: list[str]
+    colour: str | None = None
+    style: str | None = None
+
+
+def curve_of(name: str, lines: list[dict[str, Any]]) -> Curve:
+    """The curve of one run's metrics."""
+    columns = zip(*((line["epoch"], line["validation_top1"], line["stage"]) for line in lines), strict=True)
+    epochs, top1, stages = map(list, columns) if lines else ([], [], [])
+    return Curve(name, epochs, top1, stages)
+
+
+def draw_curves(axes: Axes, curves: list[Curve]) -> None:
+    """Curves on one pair of axes, with the stages of the first that learns as shades."""
+    learns = [curve for curve in curves if set(curve.stages) & set(STAGE_SHADES)]
+    for curve in learns[:1]:
+        for epoch, stage in zip(curve.epochs, curve.stages, strict=True):
+            axes.axvspan(epoch - 0.5, epoch + 0.5, color=STAGE_SHADES[stage], lw=0)
+    for style, curve in zip(("-", "--", ":", "-.") * len(curves), curves, strict=False):
+        percent = [100 * value for value in curve.top1]
+        axes.plot(
+            curve.epochs,
+            percent,
+            linestyle=curve.style or style,
+            color=curve.colour,
+            label=curve.name,
+            linewidth=1.4,
+        )
+    shaded = " (shaded: warm-up, policy, frozen)" if learns else ""
+    axes.set(xlabel=f"epoch{shaded}", ylabel="validation top-1 (%)")
+
+
+def curve_figure(curves: list[Curve]) -> Figure:
+    """Validation top-1 by epoch of a few runs."""
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
-    for style, (name, lines) in zip(("-", "--", ":", "-.") * len(runs), runs, strict=False):
-        epochs = [line["epoch"] for line in lines]
-        axes.plot(epochs, [100 * line["validation_top1"] for line in lines], style, label=name)
-        for line in lines:
-            if shade := STAGE_SHADES.get(line["stage"]):  # fixed and random have none
-                axes.axvspan(line["epoch"] - 0.5, line["epoch"] + 0.5, color=shade, lw=0)
-    axes.set(xlabel="epoch (shaded: warm-up, policy, frozen)", ylabel="validation top-1 (%)")
+    draw_curves(axes, curves)
     axes.legend(loc="lower right")
     return figure
 

@@ -17,8 +17,11 @@ from reorder import order as orders
 from reorder.config import Experiment, build
 from reorder.distributed import World
 from reorder.evaluate import PairedDifference, bootstrap, paired_difference
+from reorder.learner import random_order
 from reorder.run import Run, load_tensors, setup, unwrapped
 from reorder.run_dir import RunDir
+from reorder.scans import SCANS
+from reorder.tables import Cell, Number, Table, write_table
 from reorder.train import validate
 
 # N patches, n images
@@ -68,20 +71,31 @@ def evaluate_run(
     The result and the correctness of each image go to a directory in the run's evaluations, named after what
     was evaluated; one that exists is read, not written. Returns that directory and the result.
     """
+    run = _load_with_data(directory, overrides, world)
+    if order_file is None:
+        return _evaluate(directory, run, run.learner.order(run.step - 1), "own")
+    return _evaluate(
+        directory, run, orders.load(order_file, unwrapped(run.model).grid).order, order_file.stem
+    )
+
+
+def _load_with_data(directory: RunDir, overrides: list[str], world: World | None) -> Run:
+    """A run's last checkpoint, with other data if there are overrides."""
     for override in overrides:
         if "=" not in override:
             raise ValueError(f"--data takes key=value, such as name=digits, got {override!r}")
     changes = [f"data.{override.removeprefix('data.')}" for override in overrides]
-    run = load_run(directory, build(directory.experiment(), overrides=changes), world)
-    order = run.learner.order(run.step - 1)
-    if order_file is not None:
-        order = orders.load(order_file, unwrapped(run.model).grid).order
+    return load_run(directory, build(directory.experiment(), overrides=changes), world)
+
+
+def _evaluate(directory: RunDir, run: Run, order: Tensor, name: str) -> tuple[Path, dict[str, Any]]:
+    """The directory and result of a named order (N,), measured unless it was before."""
     about = {
         "data": dataclasses.asdict(run.experiment.data),
         "step": run.step,
         "order": order.tolist(),
     }
-    label = f"{run.experiment.data.name}-{order_file.stem if order_file else 'own'}-step-{run.step}"
+    label = f"{run.experiment.data.name}-{name}-step-{run.step}"
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
     where = directory.path / "evaluations" / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', label)}-{digest}"
     if not where.exists():
@@ -119,6 +133,38 @@ def _read_result(path: Path) -> dict[str, Any]:
         return dict(json.loads(path.read_text()))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is damaged; remove {path.parent} to evaluate anew") from error
+
+
+def order_sensitivity(directory: RunDir, overrides: list[str], world: World | None = None) -> Table:
+    """How well a trained model reads in other orders than its own: the scans, its own reversed, a random one.
+
+    Each is an evaluation like any other; the table goes to the run's evaluations as well.
+    """
+    run = _load_with_data(directory, overrides, world)
+    grid = unwrapped(run.model).grid
+    own = run.learner.order(run.step - 1).cpu()
+    tried = {"own": own, **{name: scan(*grid) for name, scan in SCANS.items()}}
+    tried |= {"own-reversed": own.flip(0), "random": random_order(grid, run.experiment.train.seed)}
+    found = {name: _evaluate(directory, run, order, name) for name, order in tried.items()}
+    correct = {name: torch.from_numpy(np.load(where / "correct.npy")) for name, (where, _) in found.items()}
+    rows: list[tuple[Cell, ...]] = []
+    for name, (_, result) in found.items():
+        generator = torch.Generator().manual_seed(0)
+        paired = paired_difference(correct[name], correct["own"], generator=generator)
+        change = Number(100 * paired.difference, 100 * paired.spread.sem)
+        tau = Number(orders.kendall_tau(tried[name], own))
+        accuracy = Number(100 * result["top1"], 100 * result["top1_sem"])
+        rows.append((name, tau, accuracy, change, Number(paired.p_value, digits=3)))
+    table = Table(
+        "sensitivity",
+        f"Top-1 of {directory.path.name} after step {run.step} in other orders than its own. After ± stands "
+        "the bootstrap standard error over the images, paired for differences; p is McNemar's.",
+        ("order", "tau with own", "top-1 (%)", "against own (points)", "p"),
+        rows,
+        ["tau is Kendall's: 1 for the same order, -1 for its reverse."],
+    )
+    write_table(table, directory.path / "evaluations")
+    return table
 
 
 def describe_evaluation(result: dict[str, Any]) -> str:

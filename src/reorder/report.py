@@ -1,169 +1,176 @@
-"""From run directories to what people read: a table, figures, and a page."""
+"""From run directories to what people read: tables, figures, animations, and a page."""
 
-import base64
-import html
-import io
+import itertools
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
-from reorder import figures
+from reorder import charts, figures, page, policy_figures, tables
+from reorder.analysis import coverage
+from reorder.comparisons import Compared, compare
+from reorder.evolution import tracked_patches
+from reorder.figures import Picture
+from reorder.result_tables import (
+    Policy,
+    centre_table,
+    differences_table,
+    orders_table,
+    pairs_table,
+    policies,
+    runs_table,
+)
+from reorder.results import Collection, Result, collect
 from reorder.run_dir import RunDir
+from reorder.tables import Table
 
 
-class Row(NamedTuple):
-    name: str
-    summary: dict[str, Any]
+class Options(NamedTuple):
+    """What a report can be asked for."""
+
+    track: tuple[tuple[int, int], ...] = ()  # cells (row, column) to follow; by default two
+    radius: float | None = None  # of the central patches, in patches
+    prior: Path | None = None  # compressibility of each scan
 
 
-HEADINGS = ("order", "model", "top-1 (%)", "top-5 (%)", "images/s")
+MOST_POLICIES = 12  # drawn and animated; each takes seconds
 
 
-def name_of(summary: dict[str, Any]) -> str:
-    """What a run reads in: a fixed scan, what was learned from one, or any order."""
-    scan = Path(summary["scan"]).stem
-    names = {
-        "none": f"{scan}, fixed",
-        "global": f"learned from {scan}",
-        "noise": f"{scan}, noise only",
-        "random": "random every batch",
-    }
-    return names[summary["policy"]]
+def policies_to_show(learned: Sequence[Policy], notes: list[str]) -> list[Policy]:
+    """The first seed of every start of every model and dataset; of too many, the first starts of each."""
+    starts: dict[tuple[str, str], dict[str, Policy]] = {}
+    for policy in learned:
+        result = policy.result
+        starts.setdefault((result.model, result.data), {}).setdefault(result.order, policy)
+    turns = itertools.zip_longest(*(found.values() for found in starts.values()))
+    shown = [policy for turn in turns for policy in turn if policy is not None]
+    if len(learned) > len(shown[:MOST_POLICIES]):
+        notes.append(
+            f"Of {len(learned)} learned runs, the policies of {len(shown[:MOST_POLICIES])} are drawn and "
+            "animated: the first seed and, of many, the first starts of each model and dataset."
+        )
+    return shown[:MOST_POLICIES]
 
 
-def rows_of(runs: list[RunDir]) -> list[Row]:
-    """A row per run directory; all of them must be finished."""
-    summaries = []
-    for run in runs:
-        run.experiment()  # refuses what is not a run directory
-        summary = run.summary()
-        if summary is None:
-            raise ValueError(
-                f"{run.path} is not finished; continue it with: reorder train --resume {run.path}"
-            )
-        summaries.append(summary)
-    names = [name_of(summary) for summary in summaries]
-    # Runs that read alike are told apart by model, then by seed, then by directory.
-    for tell in ("{model}", "seed {seed}", "{path}"):
-        if len(set(names)) == len(names):
-            break
-        names = [
-            f"{name} {tell.format(path=run.path, **summary)}" if names.count(name) > 1 else name
-            for name, summary, run in zip(names, summaries, runs, strict=True)
-        ]
-    return [Row(name, summary) for name, summary in zip(names, summaries, strict=True)]
+def name_of(policy: Policy) -> str:
+    """The name of a policy's figures."""
+    result = policy.result
+    return plain(f"policy {result.model} {result.data} {result.order} seed {result.seed}")
 
 
-def cells_of(row: Row) -> tuple[str, ...]:
-    summary = row.summary
-    return (
-        row.name,
-        f"{summary['model']} {summary['size']}",
-        f"{100 * summary['top1']:.2f} ± {100 * summary['top1_sem']:.2f}",
-        f"{100 * summary['top5']:.2f}",
-        f"{summary['images_per_second']:.0f}",
-    )
+def plain(text: str) -> str:
+    """Text that can be a file's name."""
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-")
 
 
-def terminal_table(rows: list[Row]) -> Table:
-    table = Table(*HEADINGS, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column in table.columns[2:]:
-        column.justify, column.no_wrap = "right", True
-    for row in rows:
-        table.add_row(*cells_of(row))
-    return table
+def result_pictures(collection: Collection, compared: Compared, options: Options) -> list[Picture]:
+    """The figures of all runs together."""
+    results = collection.results
+    prior = None if options.prior is None else charts.read_prior(options.prior)
+    drawn = [
+        (
+            "change",
+            f"Change in top-1 against row-major. {charts.ERRORS}",
+            charts.change_figure(compared.comparisons),
+        ),
+        (
+            "learning",
+            f"Fixed orders, equal noise, and REOrder. {charts.ERRORS}",
+            charts.learning_figure(results),
+        ),
+        (
+            "compressibility",
+            f"Top-1 of fixed scans against how well their codes compress. {charts.ERRORS}",
+            None if prior is None else charts.compressibility_figure(results, prior),
+        ),
+        ("curves", "Validation top-1 by epoch, means over seeds.", charts.training_figure(results)),
+    ]
+    return [Picture(*each) for each in drawn if each[2] is not None]  # type: ignore[arg-type]
 
 
-def markdown_table(rows: list[Row]) -> str:
-    lines = [HEADINGS, ("---",) * len(HEADINGS), *map(cells_of, rows)]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+def policy_pictures(shown: Sequence[Policy], options: Options) -> list[Picture]:
+    """How each policy moved."""
+    pictures = []
+    for policy in shown:
+        result = policy.result
+        caption = (
+            f"{result.order}, {result.model}, {result.data}, seed {result.seed}: the policy's logits, the "
+            "slots of its mode, and tracked patches by epoch."
+        )
+        patches = tracked_patches(policy.initial, result.grid, options.track)
+        figure = policy_figures.evolution_figure(policy.evolution, patches)
+        pictures.append(Picture(name_of(policy), caption, figure))
+    return pictures
 
 
-def run_figures(run: RunDir, row: Row) -> dict[str, Figure]:
-    """Figures of one run that learns: where its policy started and ended, and its logits by epoch."""
-    if row.summary["policy"] != "global":
-        return {}
-    logits, initial = run.policy()
-    grid = (row.summary["grid"][0], row.summary["grid"][1])
-    return {
-        f"{row.name} order": figures.order_figure(initial, np.array(row.summary["order"]), grid),
-        f"{row.name} logits": figures.policy_figure(logits, initial),
-    }
+def background_pictures(results: Sequence[Result]) -> list[Picture]:
+    """The scans of every grid that was read and, of several models, what they attend to."""
+    pictures = [
+        Picture(
+            f"scans-{rows}x{columns}",
+            f"The six scans of a {rows}x{columns} grid.",
+            figures.scan_figure(rows, columns),
+        )
+        for rows, columns in sorted({result.grid for result in results})
+    ]
+    if len({result.summary["model"] for result in results}) > 1:  # it takes seconds, and tells models apart
+        caption = "How many tokens attend to each patch of a 7x7 grid, read in raster order."
+        pictures.append(Picture("coverage", caption, figures.coverage_figure(coverage())))
+    return pictures
 
 
-def write_figures(drawn: dict[str, Figure], directory: Path) -> None:
-    for name, figure in drawn.items():
-        plain = re.sub(r"[^A-Za-z0-9.]+", "-", name)
-        figures.save_figure(figure, directory / f"{plain}.png")
+def report_tables(
+    collection: Collection, compared: Compared, learned: Sequence[Policy], radius: float | None
+) -> list[Table]:
+    """All tables that have a row or something to say; the first is what a reader looks for."""
+    found = [
+        orders_table(collection.results),
+        differences_table(compared),
+        centre_table(learned, radius),
+        runs_table(collection),
+        pairs_table(compared),
+    ]
+    return [table for table in found if table.rows or (table.name == "differences" and compared.notes)]
 
 
-def write_report(runs: list[RunDir], directory: Path) -> Path:
-    """Write table.md, the figures, and a self-contained index.html; the path of the page.
+def write_report(
+    runs: list[RunDir], directory: Path, options: Options | None = None
+) -> tuple[Path, list[Table]]:
+    """Write tables, figures, animations and a self-contained page; its path, and the tables.
 
-    Each run's own figures go to its directory as well.
+    Everything is made from small files: config.yaml, summary.json, metrics.jsonl, correct.npy and policy.npz.
     """
-    rows = rows_of(runs)
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "table.md").write_text(markdown_table(rows))
-    drawn = {
-        "curves": figures.curve_figure(
-            [(row.name, run.metrics()) for row, run in zip(rows, runs, strict=True)]
-        )
-    }
-    for run, row in zip(runs, rows, strict=True):
-        own = run_figures(run, row)
-        write_figures(
-            {"curves": figures.curve_figure([(row.name, run.metrics())]), **own}, run.path / "figures"
-        )
-        drawn |= own
-    write_figures(drawn, directory / "figures")
-    page = directory / "index.html"
-    page.write_text(PAGE.format(table=html_table(rows), figures="\n".join(map(embed, drawn, drawn.values()))))
-    return page
+    options = options or Options()
+    collection = collect(runs)
+    compared = compare(collection.results)
+    learned = policies(collection.results, collection.notes)
+    shown = policies_to_show(learned, collection.notes)
+    made = report_tables(collection, compared, learned, options.radius)
+    pictures = [*result_pictures(collection, compared, options), *policy_pictures(shown, options)]
+    pictures += background_pictures(collection.results)
+    for table in made:
+        tables.write_table(table, directory)
+    for picture in pictures:
+        for ending in ("png", "svg"):
+            figures.save_figure(picture.figure, directory / "figures" / f"{picture.name}.{ending}")
+    for policy in shown:
+        patches = tracked_patches(policy.initial, policy.result.grid, options.track)
+        path = directory / "figures" / f"{name_of(policy)}.gif"
+        policy_figures.write_animation(policy.evolution, patches, path)
+    path = directory / "index.html"
+    page.write_page(path, "Orders compared", made, pictures, collection.results)
+    return path, made
 
 
-def embed(name: str, figure: Figure) -> str:
-    """A figure inside a page."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
-    encoded = base64.b64encode(buffer.getvalue()).decode()
-    label = html.escape(name)
-    picture = f'<img alt="{label}" src="data:image/png;base64,{encoded}">'
-    return f"<figure>{picture}<figcaption>{label}</figcaption></figure>"
-
-
-def html_table(rows: list[Row]) -> str:
-    head = "".join(f"<th>{html.escape(heading)}</th>" for heading in HEADINGS)
-    body = "\n".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells_of(row)) + "</tr>" for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
-
-
-PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>reorder: results</title>
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; color: #222; }}
-body {{ max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
-table {{ border-collapse: collapse; display: block; overflow-x: auto; }}
-th, td {{ padding: .3rem .8rem; border-bottom: 1px solid #ccc; text-align: right; white-space: nowrap; }}
-th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) {{ text-align: left; }}
-figure {{ margin: 2rem 0; }}
-img {{ max-width: 100%; height: auto; }}
-figcaption {{ color: #555; }}
-</style>
-<h1>Orders compared</h1>
-<p>Top-1 and top-5 on the validation images. After ± stands the standard error of top-1, by bootstrap over the
-images; it does not include the variation between seeds.</p>
-{table}
-{figures}
-</html>
-"""
+def write_run_figures(run: RunDir) -> None:
+    """The figures of one finished run, in its own directory: its curve and, if it learned, its orders."""
+    result = collect([run]).results[0]
+    drawn = {"curves": figures.curve_figure([figures.curve_of(result.order, run.metrics())])}
+    if result.summary["policy"] == "global":
+        logits, initial = run.policy()
+        drawn["order"] = figures.order_figure(initial, np.array(result.summary["order"]), result.grid)
+        drawn["logits"] = figures.policy_figure(logits, initial)
+    for name, figure in drawn.items():
+        figures.save_figure(figure, run.path / "figures" / f"{name}.png")

@@ -1,0 +1,267 @@
+"""Charts of what many runs amount to, aggregated over seeds."""
+
+import json
+import math
+import textwrap
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from reorder.comparisons import ROW, Comparison
+from reorder.figures import Curve, curve_of, draw_curves
+from reorder.results import Mean, Result, by_order, scan_name, start_of, top1
+from reorder.scans import SCANS
+
+# Okabe and Ito's colours; a hatch or a marker says the same in print.
+COLOURS = {
+    "row": "#000000",
+    "column": "#E69F00",
+    "hilbert": "#56B4E9",
+    "spiral": "#009E73",
+    "diagonal": "#0072B2",
+    "snake": "#D55E00",
+}
+OTHER = "#CC79A7"
+HATCHES = dict(zip(COLOURS, ("", "//", "..", "xx", "--", "\\\\"), strict=True))
+MARKERS = "osD^vPX*"
+POLICIES = {
+    "none": ("fixed", "#000000", "o"),
+    "noise": ("equal noise, nothing learned", "#E69F00", "s"),
+    "global": ("learned from it (REOrder)", "#0072B2", "^"),
+}
+STYLES = {"none": "-", "noise": ":", "global": "--", "random": "-."}
+ERRORS = "Bars: standard error over seeds, or over images where there is one seed."
+
+
+def _error(mean: Mean) -> float:
+    """The error to draw, in points: over seeds if there are several, else over images."""
+    return 100 * (mean.seed_error if mean.seed_error is not None else mean.image_error or 0.0)
+
+
+def _panels(count: int, width: float, height: float, most: int = 3) -> tuple[Figure, list[Axes]]:
+    """A figure with `count` panels of some inches, at most `most` side by side."""
+    columns = min(count, most)
+    rows = math.ceil(count / columns)
+    figure = Figure(figsize=(max(5.0, columns * width), rows * height + 0.6), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for spare in axes[count:]:
+        spare.remove()
+    return figure, axes[:count]
+
+
+def _wrapped(text: str, width: int) -> str:
+    return "\n".join(textwrap.wrap(text, width, break_long_words=False))
+
+
+def _legend(figure: Figure, columns: int = 6) -> None:
+    """One legend of all panels, below them."""
+    found: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    if found:
+        figure.legend(
+            list(found.values()), list(found), loc="outside lower center", ncols=min(columns, len(found))
+        )
+
+
+def change_figure(comparisons: Sequence[Comparison]) -> Figure | None:
+    """Change in top-1 against row-major by model and fixed scan, a panel for each dataset."""
+    shown: dict[str, dict[str, dict[str, Mean]]] = defaultdict(lambda: defaultdict(dict))
+    for comparison in comparisons:
+        summary = comparison.pairs[0].a.summary
+        if comparison.kind == ROW and summary["policy"] == "none":
+            model, data, _ = comparison.name
+            shown[data][model][scan_name(summary)] = comparison.mean
+    if not shown:
+        return None
+    widest = max(len(models) for models in shown.values())
+    figure, panels = _panels(len(shown), max(4.5, 1.9 * widest), 3.2, most=1 if widest > 3 else 2)
+    for axes, (data, models) in zip(panels, shown.items(), strict=True):
+        scans = [name for name in SCANS if any(name in found for found in models.values())]
+        scans += sorted({name for found in models.values() for name in found} - set(scans))
+        width = 0.8 / len(scans)
+        for place, name in enumerate(scans):
+            here = [(x, found[name]) for x, found in enumerate(models.values()) if name in found]
+            axes.bar(
+                [x + (place - (len(scans) - 1) / 2) * width for x, _ in here],
+                [100 * mean.value for _, mean in here],
+                0.9 * width,
+                yerr=[_error(mean) for _, mean in here],
+                color=COLOURS.get(name, OTHER),
+                hatch=HATCHES.get(name, ""),
+                edgecolor="white",
+                linewidth=0,
+                error_kw={"elinewidth": 1.2, "capsize": 2, "ecolor": "#444444"},
+                label=name,
+            )
+        axes.axhline(0, color="black", linewidth=0.8)
+        axes.set_xticks(range(len(models)), [_wrapped(model, 16) for model in models], fontsize=9)
+        axes.set(ylabel="top-1 against row (points)", title=data, xlim=(-0.6, len(models) - 0.4))
+        axes.grid(axis="y", color="#dddddd", zorder=0)
+        axes.set_axisbelow(True)
+    _legend(figure)
+    return figure
+
+
+def learning_figure(results: Sequence[Result]) -> Figure | None:
+    """Fixed against learned: top-1 by scan, a panel for each model and dataset that learned."""
+    shown: dict[tuple[str, str], dict[str, dict[str, list[Mean]]]] = defaultdict(lambda: defaultdict(dict))
+    for (model, data, _), group in by_order(results).items():
+        policy, scan = group[0].summary["policy"], scan_name(group[0].summary)
+        if policy in POLICIES:
+            shown[model, data][policy].setdefault(scan, []).append(top1(group))
+    shown = {name: found for name, found in shown.items() if "global" in found}
+    if not shown:
+        return None
+    figure, panels = _panels(len(shown), 3.6, 3.0)
+    for axes, ((model, data), found) in zip(panels, shown.items(), strict=True):
+        starts = list(dict.fromkeys(scan for policy in ("global", "none") for scan in found.get(policy, {})))
+        starts.sort(key=lambda scan: list(SCANS).index(scan) if scan in SCANS else len(SCANS))
+        for place, (policy, (label, colour, marker)) in enumerate(POLICIES.items()):
+            points = [
+                (starts.index(scan) + 0.22 * (place - 1), mean)
+                for scan, means in found.get(policy, {}).items()
+                if scan in starts
+                for mean in means
+            ]
+            if points:
+                axes.errorbar(
+                    [x for x, _ in points],
+                    [100 * mean.value for _, mean in points],
+                    [_error(mean) for _, mean in points],
+                    fmt=marker,
+                    color=colour,
+                    label=label,
+                    capsize=2,
+                    markersize=5,
+                )
+        axes.set_xticks(range(len(starts)), starts, rotation=30, fontsize=9)
+        axes.set(ylabel="top-1 (%)", xlim=(-0.6, len(starts) - 0.4))
+        axes.set_title(f"{_wrapped(model, 34)}\n{_wrapped(data, 34)}", fontsize=10)
+        axes.grid(axis="y", color="#dddddd")
+        axes.set_axisbelow(True)
+    _legend(figure, 3)
+    return figure
+
+
+class Prior(NamedTuple):
+    grid: tuple[int, int]
+    reductions: dict[str, dict[str, tuple[float, float]]]  # by scan and encoding: percent, standard error
+
+
+class Point(NamedTuple):
+    """A fixed scan's accuracy and compressibility."""
+
+    model: str
+    scan: str
+    reduction: float
+    error: float
+    top1: Mean
+
+
+def read_prior(path: Path) -> Prior:
+    """What `reorder prior` wrote: by how many percent the codes of each scan compress."""
+    try:
+        content = json.loads(path.read_text())
+        reductions = {
+            scan: {
+                encoding: (float(found["reduction"]), float(found["reduction_sem"]))
+                for encoding, found in kinds.items()
+                if "reduction" in found
+            }
+            for scan, kinds in content["orders"].items()
+        }
+        return Prior((content["grid"][0], content["grid"][1]), reductions)
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(
+            f'{path} is not the result of a prior: it has no "grid" and "orders" with reductions'
+        ) from None
+
+
+def compressibility_figure(results: Sequence[Result], prior: Prior) -> Figure | None:
+    """Top-1 of fixed scans against how well they compress, a panel for each dataset and encoding.
+
+    Of the runs, those on the prior's grid are shown.
+    """
+    points: dict[tuple[str, str], list[Point]] = defaultdict(list)
+    for (model, data, _), group in by_order(results).items():
+        scan = start_of(group[0].summary)
+        if group[0].summary["policy"] == "none" and group[0].grid == prior.grid:
+            for encoding, (reduction, error) in prior.reductions.get(scan, {}).items():
+                points[data, encoding].append(Point(model, scan, reduction, error, top1(group)))
+    if not points:
+        return None
+    models = list(dict.fromkeys(point.model for several in points.values() for point in several))
+    figure, panels = _panels(len(points), 4.6, 3.8, most=2)
+    for axes, ((data, encoding), several) in zip(panels, points.items(), strict=True):
+        for number, model in enumerate(models):
+            here = [point for point in several if point.model == model]
+            axes.errorbar(
+                [point.reduction for point in here],
+                [100 * point.top1.value for point in here],
+                [_error(point.top1) for point in here],
+                [point.error for point in here],
+                fmt=MARKERS[number % len(MARKERS)],
+                color=[*COLOURS.values(), OTHER][number % 7],
+                label=model,
+                capsize=2,
+                markersize=5,
+            )
+        axes.margins(y=0.18)
+        across = axes.get_xaxis_transform()
+        for scan, place in {point.scan: point.reduction for point in several}.items():
+            axes.axvline(place, color="#eeeeee", zorder=0)
+            axes.annotate(
+                f"{scan} ",
+                (place, 0.01),
+                xycoords=across,
+                rotation=90,
+                fontsize=7,
+                ha="right",
+                color="#555555",
+            )
+        axes.set(xlabel=f"percentage reduction (LZMA, {encoding})", ylabel="top-1 (%)", title=data)
+    _legend(figure, 3)
+    return figure
+
+
+CROWDED = 8  # curves; more are spread over a panel for each kind of policy
+
+
+def training_figure(results: Sequence[Result]) -> Figure:
+    """Validation top-1 by epoch, means over seeds, a panel for each model and dataset."""
+    found: dict[tuple[str, str], dict[str, list[Curve]]] = defaultdict(lambda: defaultdict(list))
+    for (model, data, order), group in by_order(results).items():
+        metrics = [result.metrics for result in group if result.metrics]
+        epochs = min(map(len, metrics), default=0)
+        if epochs:
+            values = [[line["validation_top1"] for line in several[:epochs]] for several in metrics]
+            policy = group[0].summary["policy"]
+            curve = curve_of(order, metrics[0][:epochs])._replace(
+                top1=np.mean(values, axis=0).tolist(),
+                colour=COLOURS.get(group[0].summary["scan"], OTHER),
+                style=STYLES[policy],
+            )
+            found[model, data][policy].append(curve)
+    panels: list[tuple[str, list[Curve]]] = []
+    for (model, data), by_policy in found.items():
+        title, whole = f"{_wrapped(model, 40)}\n{_wrapped(data, 40)}", [*chain(*by_policy.values())]
+        panels += (
+            [(title, whole)] if len(whole) <= CROWDED else [(title, part) for part in by_policy.values()]
+        )
+    figure, axes = _panels(max(1, len(panels)), 4.4, 3.2)
+    for panel, (title, curves) in zip(axes, panels, strict=False):
+        draw_curves(panel, curves)
+        panel.set_title(title, fontsize=10)
+        panel.xaxis.label.set_fontsize(8)
+    _legend(figure, 4)
+    return figure

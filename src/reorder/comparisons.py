@@ -1,0 +1,134 @@
+"""Which orders are better: paired differences of runs that share model, data and seed."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from reorder.evaluate import PairedDifference, paired_difference
+from reorder.results import Mean, Name, Result, by_order, extra_keys, mean_over_seeds, start_of, top1
+from reorder.scans import SCANS
+
+ROW, START, NOISE, BEST = "row-major", "its start, fixed", "equal noise", "best fixed scan"
+
+
+class Pair(NamedTuple):
+    """Two runs of one seed on the same images."""
+
+    a: Result
+    b: Result
+    paired: PairedDifference
+
+
+class Comparison(NamedTuple):
+    """An order against another, seed by seed."""
+
+    name: Name  # model, data, order
+    kind: str  # what it is compared with: ROW, START, NOISE or BEST
+    against: str  # the other's order
+    pairs: list[Pair]
+
+    @property
+    def mean(self) -> Mean:
+        """The mean difference in top-1 over seeds, as a fraction."""
+        shares = [a.correct.astype(float) - b.correct for a, b, _ in self.pairs]  # type: ignore[union-attr]
+        return mean_over_seeds([pair.paired.difference for pair in self.pairs], shares)
+
+    @property
+    def p_value(self) -> float | None:
+        """Of a paired t-test over seeds, two-sided; None below two seeds, or if all differ by the same."""
+        mean = self.mean
+        if not mean.seed_error:
+            return None
+        from scipy.stats import t  # here, for it takes as long to import as all the rest
+
+        return float(2 * t.sf(abs(mean.value) / mean.seed_error, mean.seeds - 1))
+
+
+class Compared(NamedTuple):
+    comparisons: list[Comparison]
+    notes: list[str]
+
+
+def compare(results: Sequence[Result]) -> Compared:
+    """Every order against row-major; learned ones against their start, equal noise and the best scan."""
+    groups = by_order(results)
+    comparisons: list[Comparison] = []
+    alone: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)  # what lacks a partner, and why
+    for kind in (ROW, START, NOISE, BEST):
+        for (model, data, order), group in groups.items():
+            if not _asked(kind, group[0]):
+                continue
+            partner, why = _partner(kind, group[0], groups)
+            pairs, seeds = _pairs(group, partner)
+            if pairs:
+                comparisons.append(Comparison((model, data, order), kind, partner[0].order, pairs))
+            if seeds:
+                lacking = why or f"seed {', '.join(map(str, seeds))} only on one side, or on other images"
+                alone[kind, model, data, lacking].append(order)
+    notes = [
+        f"{model}, {data}, against {kind}: {'; '.join(orders)} not compared: {why}."
+        for (kind, model, data, why), orders in alone.items()
+    ]
+    return Compared(comparisons, notes)
+
+
+def _asked(kind: str, result: Result) -> bool:
+    """Whether runs like this one are compared in this way."""
+    summary = result.summary
+    return summary["policy"] == "global" or (
+        kind == ROW and (summary["policy"], start_of(summary)) != ("none", "row")
+    )
+
+
+def _suits(kind: str, result: Result, other: Result) -> bool:
+    """Whether the other reads what a run is compared with in this way."""
+    scans = {ROW: ("row",), BEST: tuple(SCANS)}.get(kind, (start_of(result.summary),))
+    policy = "noise" if kind == NOISE else "none"
+    return other.summary["policy"] == policy and start_of(other.summary) in scans
+
+
+def _extra(kind: str, result: Result, other: Result) -> list[str]:
+    """The keys in which two runs differ, but for those that are compared."""
+    keys = extra_keys(result.keys, other.keys)
+    if kind == NOISE:  # the control shares the noise, and has nothing to learn with
+        return [k for k in keys if k not in ("order.policy", "order.estimator", "order.learning_rate")]
+    return [key for key in keys if not key.startswith("order.")]
+
+
+def _partner(kind: str, result: Result, groups: dict[Name, list[Result]]) -> tuple[list[Result], str]:
+    """The runs to compare with, of several the best by their mean over seeds; or none, and why."""
+    suiting = [group for group in groups.values() if _suits(kind, result, group[0])]
+    extra = [_extra(kind, result, group[0]) for group in suiting]
+    equal = [group for group, keys in zip(suiting, extra, strict=True) if not keys]
+    if equal:
+        return max(equal, key=lambda group: top1(group).value), ""
+    near = [
+        (keys, group)
+        for group, keys in zip(suiting, extra, strict=True)
+        if not {"model.name", "data.name"} & set(keys)
+    ]
+    if not near:
+        return [], "there is no such run"
+    keys, group = min(near, key=lambda pair: len(pair[0]))
+    return [], f"{group[0].run.path} differs in {', '.join(keys)} as well"
+
+
+def _pairs(group: list[Result], partner: list[Result]) -> tuple[list[Pair], list[int]]:
+    """The runs of both sides that share seed and images, and the seeds of the first side that lack one."""
+    other = {result.seed: result for result in partner}
+    pairs, alone = [], []
+    for result in group:
+        match = other.get(result.seed)
+        if match is None or not _same_images(result, match):
+            alone.append(result.seed)
+            continue
+        ours, theirs = torch.from_numpy(result.correct), torch.from_numpy(match.correct)
+        paired = paired_difference(ours, theirs, generator=torch.Generator().manual_seed(0))
+        pairs.append(Pair(result, match, paired))
+    return pairs, alone
+
+
+def _same_images(a: Result, b: Result) -> bool:
+    return a.correct is not None and b.correct is not None and len(a.correct) == len(b.correct)

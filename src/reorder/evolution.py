@@ -1,0 +1,107 @@
+"""How a policy moved: the slot of every patch by epoch, its distance from the start, and central patches."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from reorder.order import kendall_tau
+
+# N patches, E epochs; row 0 is before training
+
+
+class Evolution(NamedTuple):
+    """The mode of a policy by epoch."""
+
+    grid: tuple[int, int]
+    logits: np.ndarray  # (E + 1, N)
+    slot_of: np.ndarray  # (E + 1, N)
+    tau: np.ndarray  # (E + 1,): Kendall's, from the initial order; 1 is the same order, -1 its reverse
+    footrule: np.ndarray  # (E + 1,): Spearman's, from the initial order; 0 is the same order
+
+    @property
+    def footrule_share(self) -> np.ndarray:
+        """The footrule (E + 1,) as a share of the largest that N patches can have."""
+        return self.footrule / max(1, largest_footrule(self.slot_of.shape[1]))
+
+
+def evolution(logits: np.ndarray, initial: np.ndarray, grid: tuple[int, int]) -> Evolution:
+    """The evolution of logits (E + 1, N) that started from an initial order (N,)."""
+    modes = np.argsort(-logits, axis=1, kind="stable")
+    start = torch.from_numpy(initial)
+    return Evolution(
+        grid,
+        logits,
+        np.argsort(modes, axis=1),
+        np.array([kendall_tau(torch.from_numpy(mode), start) for mode in modes]),
+        np.array([footrule(mode, initial) for mode in modes]),
+    )
+
+
+def footrule(order: np.ndarray, other: np.ndarray) -> int:
+    """Spearman's footrule of two orders (N,): by how many slots their patches differ, added up."""
+    return int(np.abs(np.argsort(order) - np.argsort(other)).sum())
+
+
+def largest_footrule(patches: int) -> int:
+    """The footrule of an order and its reverse, which no other pair exceeds."""
+    return patches * patches // 2
+
+
+def tracked_patches(
+    initial: np.ndarray, grid: tuple[int, int], cells: Sequence[tuple[int, int]]
+) -> list[int]:
+    """The patches at cells (row, column); of none given, the central one and the first that is read."""
+    rows, columns = grid
+    for row, column in cells:
+        if not (0 <= row < rows and 0 <= column < columns):
+            raise ValueError(f"--track {row},{column} is outside a grid of {rows} rows and {columns} columns")
+    central = rows // 2 * columns + columns // 2
+    chosen = [row * columns + column for row, column in cells] or [central, int(initial[0])]
+    return list(dict.fromkeys(chosen))
+
+
+def central(grid: tuple[int, int], radius: float | None = None) -> np.ndarray:
+    """Which patches (N,) have their middle within a radius, in patches, of the middle of the grid.
+
+    The paper does not say what its central region is. By default ours is the circle that fits into the middle
+    half of the grid's height and width, so the radius is a quarter of the shorter side.
+    """
+    rows, columns = grid
+    if radius is None:
+        radius = min(rows, columns) / 4
+    y, x = np.divmod(np.arange(rows * columns), columns)
+    found = np.hypot(y - (rows - 1) / 2, x - (columns - 1) / 2) <= radius
+    if not found.any():
+        raise ValueError(
+            f"no patch of a {rows}x{columns} grid lies within {radius} of its middle; widen --radius"
+        )
+    return found
+
+
+def centre_shift(
+    initial: np.ndarray, found: np.ndarray, grid: tuple[int, int], radius: float | None = None
+) -> float:
+    """By how many slots central patches moved from an initial order (N,), on average.
+
+    As in the paper, positive is towards the front: they are read earlier than at the start.
+    """
+    earlier = np.argsort(initial) - np.argsort(found)
+    return float(earlier[central(grid, radius)].mean())
+
+
+class Interval(NamedTuple):
+    low: float
+    high: float
+
+
+def student_interval(values: Sequence[float], level: float = 0.95) -> Interval | None:
+    """Student's confidence interval of the mean of independent values; None for fewer than two."""
+    if len(values) < 2:
+        return None
+    from scipy.stats import t  # here, for it takes as long to import as all the rest
+
+    half = t.ppf((1 + level) / 2, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
+    return Interval(float(np.mean(values) - half), float(np.mean(values) + half))

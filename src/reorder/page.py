@@ -1,0 +1,237 @@
+"""The page of a report: tables, figures, training curves and a player, in one file that needs no network."""
+
+import base64
+import io
+import json
+import math
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib import rc_context
+
+from reorder.figures import Picture
+from reorder.policy import PlackettLuce
+from reorder.results import Result, rank
+from reorder.tables import Cell, Number, Table, write_text
+
+# N patches, E epochs
+
+LONG_TABLE = 12  # rows from which a table gets a box to filter them
+SHOWN_NOTES = 4
+MOST_PATCHES = 4096  # that a browser can draw, and a page can hold, at every epoch
+
+
+def write_page(
+    path: Path, title: str, tables: list[Table], figures: list[Picture], results: Sequence[Result]
+) -> None:
+    """Write the page of finished runs; the first table is the main one."""
+    assets = files("reorder") / "page_assets"
+    data, missing = page_data(sorted(results, key=rank))
+    text = Template((assets / "page.html").read_text(encoding="utf-8")).substitute(
+        title=escape(title),
+        lead=escape(lead(results)),
+        style=(assets / "page.css").read_text(encoding="utf-8"),
+        script=(assets / "page.js").read_text(encoding="utf-8"),
+        main_table="\n".join(map(table_html, tables[:1])),
+        figures=section("figures", "Figures", map(figure_html, figures)),
+        tables=section("tables", "More tables", map(table_html, tables[1:])),
+        missing="".join(
+            f'<p class="remark">Without curves and player: {escape(why)}.</p>' for why in missing
+        ),
+        data=as_json(data),
+    )
+    write_text(path, text)
+
+
+def as_json(data: Any) -> str:
+    """JSON that can stand inside a script element, whatever the names in it."""
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def section(name: str, heading: str, parts: Any) -> str:
+    """A section of the page, or nothing if it would be empty."""
+    body = "\n".join(parts)
+    if not body:
+        return ""
+    return f'<section aria-labelledby="{name}"><h2 id="{name}">{heading}</h2>\n{body}\n</section>'
+
+
+def table_html(table: Table) -> str:
+    """A table whose headings sort it, in a box of its own that scrolls, between its caption and its notes."""
+    name = escape(table.name)
+    first, stop, rest = table.caption.partition(". ")
+    caption = f"<b>{escape(first + stop.strip())}</b> {escape(rest)}"
+    return (
+        f'<div class="sheet"><p class="caption" id="caption-{name}">{caption}</p>'
+        + (grid_html(table, name) if table.rows else "")
+        + notes_html(table.notes)
+        + "</div>"
+    )
+
+
+def grid_html(table: Table, name: str) -> str:
+    numeric = [any(isinstance(row[i], Number) for row in table.rows) for i in range(len(table.headings))]
+    head = "".join(
+        f'<th scope="col"{_align(number)}><button type="button">{escape(heading)}</button></th>'
+        for heading, number in zip(table.headings, numeric, strict=True)
+    )
+    firsts = [i == 0 for i in range(len(table.headings))]
+    body = "\n".join("<tr>" + "".join(map(cell_html, row, numeric, firsts)) + "</tr>" for row in table.rows)
+    search = (
+        f'<p class="filter"><label for="filter-{name}">Show rows with</label> '
+        f'<input id="filter-{name}" type="search" data-filters="table-{name}"> '
+        '<span role="status"></span></p>'
+        if len(table.rows) > LONG_TABLE
+        else ""
+    )
+    return (
+        f'{search}<div class="scroll" role="region" tabindex="0" aria-labelledby="caption-{name}">'
+        f'<table id="table-{name}" aria-labelledby="caption-{name}">'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>"
+    )
+
+
+def notes_html(notes: list[str]) -> str:
+    """A list; of a long one the rest is opened by a click."""
+    lists = [
+        '<ul class="notes">' + "".join(f"<li>{escape(note)}</li>" for note in some) + "</ul>" if some else ""
+        for some in (notes[:SHOWN_NOTES], notes[SHOWN_NOTES:])
+    ]
+    more = f"<details><summary>{len(notes) - SHOWN_NOTES} more notes</summary>{lists[1]}</details>"
+    return lists[0] + (more if lists[1] else "")
+
+
+def _align(number: bool) -> str:
+    return ' class="number"' if number else ""
+
+
+def cell_html(cell: Cell, numeric: bool, first: bool) -> str:
+    """A cell; a number carries its whole value, by which it is sorted."""
+    tag = 'th scope="row"' if first else "td"
+    value = f' data-value="{cell.value!r}"' if isinstance(cell, Number) and math.isfinite(cell.value) else ""
+    text = escape(str(cell)).replace(" ± ", ' <span class="error">± ') + "</span>" * (" ± " in str(cell))
+    return f"<{tag}{_align(numeric)}{value}>{text}</{tag[:2]}>"
+
+
+def figure_html(picture: Picture) -> str:
+    """A figure inside the page: as SVG or, where that is larger, as PNG at twice the width it is shown in."""
+    encoded = {}
+    with rc_context({"svg.hashsalt": picture.name}):
+        for kind, options in (("svg+xml", {"metadata": {"Date": None}}), ("png", {"dpi": 200})):
+            buffer = io.BytesIO()
+            picture.figure.savefig(buffer, format=kind[:3], **options)
+            encoded[kind] = buffer.getvalue()
+    kind = min(encoded, key=lambda kind: len(encoded[kind]))
+    width = round(96 * picture.figure.get_size_inches()[0])
+    caption = escape(picture.caption)
+    return (
+        f'<figure><div class="scroll" role="region" tabindex="0" aria-label="{caption}">'
+        f'<img alt="{caption}" style="--width:{width}px" src="{data_uri(kind, encoded[kind])}"></div>'
+        f"<figcaption>{caption}</figcaption></figure>"
+    )
+
+
+def data_uri(kind: str, content: bytes) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def lead(results: Sequence[Result]) -> str:
+    """What is compared, in two sentences."""
+    models, data, orders = (
+        _some(list(dict.fromkeys(names)))
+        for names in zip(*((result.model, result.data, result.order) for result in results), strict=True)
+    )
+    seeds = len({result.seed for result in results})
+    count = f"{len(results)} run{'s' * (len(results) != 1)} with {seeds} seed{'s' * (seeds != 1)}"
+    return f"Orders of reading: {orders}. Read by {models} on {data}, in {count}."
+
+
+def _some(names: list[str], most: int = 6) -> str:
+    more = len(names) - most
+    return "; ".join(names[:most]) + (f"; and {more} more" if more > 0 else "")
+
+
+def setting(result: Result) -> str:
+    return f"{result.model} on {result.data}"
+
+
+def page_data(results: Sequence[Result]) -> tuple[dict[str, Any], list[str]]:
+    """What the curves and the player show, and why runs are missing from it.
+
+    A sample image is stored once however many runs share it.
+    """
+    samples: dict[str, int] = {}
+    found, missing = [], []
+    for result in results:
+        try:
+            data = run_data(result)
+        except ValueError as error:
+            missing.append(str(error))
+            continue
+        picture = result.run.path / "sample.png"
+        uri = data_uri("png", picture.read_bytes()) if picture.exists() else None
+        found.append(data | {"sample": None if uri is None else samples.setdefault(uri, len(samples))})
+    return {"runs": found, "samples": list(samples)}, missing
+
+
+def run_data(result: Result) -> dict[str, Any]:
+    """One run by epoch, 0 before training: its metrics, and its policy as frames.
+
+    Epochs in which nothing moved share a frame; `frame[epoch]` says which. The order of a frame is the
+    policy's own mode, taken from the unrounded logits.
+    """
+    if math.prod(result.grid) > MOST_PATCHES:
+        raise ValueError(f"{result.run.path} reads {math.prod(result.grid)} patches, too many to draw")
+    lines = result.run.metrics()
+    logits, initial = result.run.policy()
+    if logits.shape[1]:
+        frames, frame = distinct(logits)
+    else:
+        frames, frame = [{"order": initial.tolist(), "logits": None}], [0] * (len(lines) + 1)
+    return {
+        "name": f"{result.order}, seed {result.seed}",
+        "group": setting(result),
+        "seed": result.seed,
+        "policy": result.summary["policy"],
+        "grid": result.grid,
+        "warmup": "in its start" if result.keys.get("order.warmup_order") == "init" else "row by row",
+        "stage": ["before training", *(line["stage"] for line in lines)],
+        "temperature": [0.0, *(rounded(line["temperature"]) for line in lines)],
+        "tau": [1.0, *(rounded(line["kendall_tau_from_start"]) for line in lines)],
+        "top1": [None, *(rounded(100 * line["validation_top1"]) for line in lines)],
+        "loss": [None, *(rounded(line["validation_loss"]) for line in lines)],
+        "frames": frames,
+        "frame": frame,
+        "tracked": farthest(frames[0]["order"], frames[-1]["order"]),
+    }
+
+
+def farthest(first: list[int], last: list[int]) -> list[int]:
+    """The patches that moved most towards the beginning and towards the end; if none did, any two."""
+    shift = np.argsort(last) - np.argsort(first)
+    if not shift.any():
+        return [first[0], first[len(first) // 2]]
+    return [int(shift.argmin()), int(shift.argmax())]
+
+
+def distinct(logits: np.ndarray) -> tuple[list[dict[str, Any]], list[int]]:
+    """Frames of the logits (E + 1, N) that differ from the epoch before, and the frame of each epoch."""
+    frames: list[dict[str, Any]] = []
+    frame = []
+    for epoch, values in enumerate(logits):
+        if epoch == 0 or not np.array_equal(values, logits[epoch - 1]):
+            order = PlackettLuce(torch.from_numpy(values)).mode().tolist()
+            frames.append({"order": order, "logits": [rounded(value) for value in values.tolist()]})
+        frame.append(len(frames) - 1)
+    return frames, frame
+
+
+def rounded(value: float | None) -> float | None:
+    """A number as it is embedded; None for what JSON cannot hold."""
+    return round(value, 4) if value is not None and math.isfinite(value) else None

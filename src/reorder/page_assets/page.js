@@ -1,0 +1,414 @@
+"use strict";
+// Orders come from the data as they are: order[slot] = patch. Nothing here sorts logits.
+const { runs, samples } = JSON.parse(document.getElementById("data").textContent);
+const $ = (id) => document.getElementById(id);
+const PATH = ["#0d0887", "#6a00a8", "#b12a90", "#e8763f"]; // plasma up to what stands out on white
+const HEAT = ["#00224e", "#35456c", "#666970", "#948e77", "#c8b866", "#fee838"]; // cividis
+const COLOURS = 6, DASHES = ["", "7 4", "2 3", "9 3 2 3"];
+const calm = matchMedia("(prefers-reduced-motion: reduce)");
+
+function element(tag, properties, ...children) {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+}
+
+function blend(stops, t) {
+  const place = Math.min(1, Math.max(0, t)) * (stops.length - 1), low = Math.min(stops.length - 2, Math.floor(place));
+  return [1, 3, 5].map((i) => {
+    const [from, to] = [stops[low], stops[low + 1]].map((stop) => parseInt(stop.slice(i, i + 2), 16));
+    return Math.round(from + (to - from) * (place - low));
+  });
+}
+const css = (rgb) => `rgb(${rgb.join(",")})`;
+const inverse = (order) => order.reduce((slots, patch, slot) => ((slots[patch] = slot), slots), []);
+const show = (value, digits, unit = "") => (value === null ? "–" : value.toFixed(digits).replace("-", "−") + unit);
+
+// ---- tables ----
+
+function sortTable(table, column, descending) {
+  const body = table.tBodies[0], key = (row) => row.cells[column];
+  const numeric = [...body.rows].some((row) => "value" in key(row).dataset);
+  const direction = descending ? -1 : 1;
+  const compare = (one, other) => {
+    if (!numeric) return direction * key(one).textContent.localeCompare(key(other).textContent, "en", { numeric: true });
+    const [a, b] = [one, other].map((row) => ("value" in key(row).dataset ? Number(key(row).dataset.value) : null));
+    if (a === null || b === null) return (a === null) - (b === null); // no number: last either way
+    return direction * (a - b);
+  };
+  body.append(...[...body.rows].sort(compare));
+  for (const [i, heading] of [...table.tHead.rows[0].cells].entries())
+    if (i === column) heading.setAttribute("aria-sort", descending ? "descending" : "ascending");
+    else heading.removeAttribute("aria-sort");
+}
+
+for (const button of document.querySelectorAll("thead button")) {
+  const heading = button.parentElement;
+  button.addEventListener("click", () =>
+    sortTable(heading.closest("table"), heading.cellIndex, heading.getAttribute("aria-sort") === "ascending"));
+}
+
+// Keep what has, for every word typed, a word that begins with it.
+function filter(items, words, status) {
+  const parts = (text) => text.toLowerCase().match(/[\p{L}\p{N}.]+/gu) ?? [];
+  const wanted = parts(words);
+  for (const item of items) {
+    const found = parts(item.cells ? [...item.cells].map((cell) => cell.textContent).join(" ") : item.textContent);
+    item.hidden = !wanted.every((word) => found.some((part) => part.startsWith(word)));
+  }
+  if (status) status.textContent = words ? `${items.filter((item) => !item.hidden).length} of ${items.length}` : "";
+}
+
+for (const input of document.querySelectorAll("input[data-filters]"))
+  input.addEventListener("input", () =>
+    filter([...$(input.dataset.filters).tBodies[0].rows], input.value, input.parentElement.querySelector("[role=status]")));
+
+// A box that does not scroll is no stop for the Tab key.
+function stopAtScrollers() {
+  for (const box of document.querySelectorAll(".scroll")) box.tabIndex = box.scrollWidth > box.clientWidth ? 0 : -1;
+}
+
+// Sizes of what is drawn to fit; asking in every frame would lay out the whole page each time.
+const sizes = {};
+function measure() {
+  for (const svg of document.querySelectorAll("#strip, .chart")) sizes[svg.id] = { width: svg.clientWidth, height: svg.clientHeight };
+}
+
+// ---- player ----
+
+const player = { run: null, epoch: 0, tracked: [0, 0], slots: [], timer: null };
+const grouped = Object.entries(group(runs));
+
+function group(list) {
+  const found = {};
+  for (const run of list) (found[run.group] ??= []).push(run);
+  return found;
+}
+
+function frameAt(run, epoch) {
+  return run.frames[run.frame[epoch]];
+}
+
+function chooseRun(run) {
+  pause();
+  player.run = run;
+  player.tracked = [...run.tracked];
+  player.slots = run.frames.map((frame) => inverse(frame.order));
+  const values = run.frames.flatMap((frame) => frame.logits ?? []);
+  player.low = values.reduce((a, b) => Math.min(a, b), Infinity);
+  player.high = values.reduce((a, b) => Math.max(a, b), -Infinity);
+  const last = run.frame.length - 1, range = $("epoch");
+  range.max = last;
+  range.disabled = $("play").disabled = run.frames.length === 1;
+  drawStages(run);
+  buildMap(run);
+  goTo(run.frames.length === 1 ? last : 0);
+}
+
+function drawStages(run) {
+  const bar = document.querySelector(".stages");
+  bar.replaceChildren();
+  for (const stage of run.frames.length > 1 ? run.stage.slice(1) : [])
+    if (bar.lastChild?.textContent === stage) bar.lastChild.style.flexGrow++;
+    else bar.append(element("i", { className: stage, textContent: stage, style: "flex-grow:1" }));
+  fitStages();
+}
+
+function fitStages() {
+  for (const part of document.querySelectorAll(".stages i")) part.classList.toggle("narrow", part.scrollWidth > part.clientWidth);
+}
+
+function buildMap(run) {
+  const [rows, columns] = run.grid, map = $("map");
+  map.style.cssText = `--rows:${rows};--columns:${columns};grid-template-columns:repeat(${columns},minmax(0,1fr));${columns > 10 ? "--size:.62rem;--ring:4px" : "--size:.85rem;--ring:6px"}`;
+  map.setAttribute("aria-rowcount", rows);
+  map.setAttribute("aria-colcount", columns);
+  const cell = (row, column) => {
+    const made = element("div", { tabIndex: -1 });
+    made.setAttribute("role", "gridcell");
+    made.dataset.patch = row * columns + column;
+    return made;
+  };
+  map.replaceChildren(...Array.from({ length: rows }, (_, row) => {
+    const line = element("div", {}, ...Array.from({ length: columns }, (_, column) => cell(row, column)));
+    line.setAttribute("role", "row");
+    return line;
+  }));
+  player.cells = [...map.querySelectorAll("[role=gridcell]")];
+  player.cells[player.tracked[0]].tabIndex = 0;
+  $("map-heading").textContent = run.frames[0].logits ? "Logits, with the slot of each patch" : "Slot of each patch";
+  $("low").textContent = run.frames[0].logits ? show(player.low, 2) : "last";
+  $("high").textContent = run.frames[0].logits ? show(player.high, 2) : "first";
+}
+
+function goTo(epoch) {
+  player.epoch = epoch;
+  const { run, tracked } = player, slots = player.slots[run.frame[epoch]], last = run.frame.length - 1;
+  $("epoch").value = epoch;
+  $("epoch").setAttribute("aria-valuetext", `${epoch} of ${last}, ${run.stage[epoch]}`);
+  $("at-epoch").textContent = `${epoch} of ${last}`;
+  $("at-stage").textContent = run.stage[epoch];
+  $("at-temperature").textContent = show(run.temperature[epoch], 3);
+  $("at-tau").textContent = show(run.tau[epoch], 3);
+  $("at-top1").textContent = show(run.top1[epoch], 1, "%");
+  $("at-a").textContent = slots[tracked[0]];
+  $("at-b").textContent = slots[tracked[1]];
+  $("remark").textContent = remark(run, epoch);
+  drawPath(run, frameAt(run, epoch).order);
+  paintMap(run, frameAt(run, epoch).logits, slots);
+  drawStrip(run, epoch);
+}
+
+function remark(run, epoch) {
+  if (run.policy === "none") return "This run reads one fixed order from beginning to end: there is no policy, and nothing moves.";
+  if (run.policy === "random") return "Every batch of this run was read in another random order; this is the one it was tested in.";
+  if (run.policy === "noise") return "The control: batches were read with the noise of learning, but nothing was learned, so the order stays.";
+  if (run.frames.length === 1) return "The order did not move in this run.";
+  if (run.stage[epoch] === "warm-up") return `In warm-up the model still reads ${run.warmup}; the policy waits at its start.`;
+  if (run.stage[epoch] === "frozen") return "The order found is frozen; only the model goes on learning.";
+  return epoch ? "Orders are drawn around this one, and the loss moves the policy." : "The order the policy starts from.";
+}
+
+function drawPath(run, order) {
+  const [rows, columns] = run.grid, svg = $("path");
+  const unit = Math.min(1, (columns * 48) / 500); // of strokes and marks: coarse grids must not make them fat
+  const at = order.map((patch) => [(patch % columns) + 0.5, Math.floor(patch / columns) + 0.5]);
+  const image = run.sample === null ? "" : `<image href="${samples[run.sample]}" width="${columns}" height="${rows}" preserveAspectRatio="none"/>`;
+  const lines = Array.from({ length: rows - 1 }, (_, i) => `M0 ${i + 1}H${columns}`).join("") + Array.from({ length: columns - 1 }, (_, i) => `M${i + 1} 0V${rows}`).join("");
+  // Steps to a neighbour stand out; jumps, which cross everything, are thin.
+  const segments = at.slice(1).map(([x, y], i) => {
+    const width = (Math.hypot(x - at[i][0], y - at[i][1]) < 1.5 ? 0.1 : 0.06) * unit;
+    return `<line x1="${at[i][0]}" y1="${at[i][1]}" x2="${x}" y2="${y}" stroke="${css(blend(PATH, i / Math.max(1, at.length - 2)))}" stroke-width="${width}"/>`;
+  });
+  const [start, end] = [at[0], at[at.length - 1]], half = 0.18 * unit;
+  svg.setAttribute("viewBox", `0 0 ${columns} ${rows}`);
+  svg.innerHTML = `${image}<rect width="${columns}" height="${rows}" fill="#fff" opacity=".25"/><path d="${lines}" stroke="#fff" stroke-opacity=".4" stroke-width="${0.03 * unit}"/>` +
+    `<polyline points="${at.join(" ")}" fill="none" stroke="#fff" stroke-opacity=".85" stroke-width="${0.14 * unit}" stroke-linejoin="round" stroke-linecap="round"/>` +
+    `<g stroke-linecap="round">${segments.join("")}</g>` +
+    `<rect x="${end[0] - half}" y="${end[1] - half}" width="${2 * half}" height="${2 * half}" fill="${PATH[3]}" stroke="#fff" stroke-width="${0.07 * unit}"/>` +
+    `<circle cx="${start[0]}" cy="${start[1]}" r="${0.21 * unit}" fill="${PATH[0]}" stroke="#fff" stroke-width="${0.07 * unit}"/>` +
+    player.tracked.map((patch, i) => trackedMark(patch % columns, Math.floor(patch / columns), i, unit)).join("");
+  const place = (patch) => `row ${Math.floor(patch / columns) + 1}, column ${(patch % columns) + 1}`;
+  svg.setAttribute("aria-label", `Reading path over a sample image, from ${place(order[0])} to ${place(order[order.length - 1])}`);
+}
+
+function trackedMark(x, y, i, unit) {
+  const colour = ["#00609c", "#b34700"][i], frame = `x="${x + 0.05}" y="${y + 0.05}" width=".9" height=".9" fill="none"`, side = 0.36 * unit;
+  return `<g><rect ${frame} stroke="#fff" stroke-width="${0.13 * unit}"/><rect ${frame} stroke="${colour}" stroke-width="${0.07 * unit}"/>` +
+    `<rect x="${x + 0.03}" y="${y + 0.03}" width="${side}" height="${side}" fill="${colour}"/>` +
+    `<text x="${x + 0.03 + side / 2}" y="${y + 0.03 + 0.77 * side}" font-size="${0.75 * side}" text-anchor="middle" style="fill:#fff;font-weight:700">${"AB"[i]}</text></g>`;
+}
+
+function paintMap(run, logits, slots) {
+  const columns = run.grid[1], span = player.high - player.low || 1, last = Math.max(1, slots.length - 1);
+  for (const [patch, cell] of player.cells.entries()) {
+    const colour = blend(HEAT, logits ? (logits[patch] - player.low) / span : 1 - slots[patch] / last);
+    const light = 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2] > 120;
+    cell.style.cssText = `background:${css(colour)};color:${light ? "#000" : "#fff"}`;
+    if (columns <= 16) cell.textContent = slots[patch];
+    const tracks = player.tracked.flatMap((tracked, i) => (tracked === patch ? ["AB"[i]] : []));
+    cell.className = tracks.length ? tracks[0].toLowerCase() : "";
+    cell.setAttribute("aria-label", `row ${Math.floor(patch / columns) + 1}, column ${(patch % columns) + 1}: slot ${slots[patch]}` +
+      (logits ? `, logit ${show(logits[patch], 2)}` : "") + (tracks.length ? `, tracked as ${tracks.join(" and ")}` : ""));
+    cell.setAttribute("aria-selected", tracks.length > 0);
+  }
+}
+
+function drawStrip(run, epoch) {
+  const svg = $("strip"), { width, height } = sizes.strip, last = run.frame.length - 1;
+  const patches = player.slots[0].length, left = 14, top = 26, bottom = height - 14;
+  const x = (slot) => left + (slot / Math.max(1, patches - 1)) * (width - 2 * left);
+  const y = (e) => top + (last ? e / last : 0) * (bottom - top);
+  const still = run.frames.length === 1, now = still ? (top + bottom) / 2 : y(epoch);
+  const ticks = niceTicks(0, patches - 1, width / 70, true).filter((slot) => x(patches - 1) - x(slot) > 30);
+  let drawn = [...ticks, patches - 1].map((slot) =>
+    `<line class="rule" x1="${x(slot)}" x2="${x(slot)}" y1="${top - 6}" y2="${bottom}"/><text x="${x(slot)}" y="14" text-anchor="middle">${slot}</text>`).join("");
+  drawn += `<line class="axis" x1="${x(0)}" x2="${x(patches - 1)}" y1="${now}" y2="${now}"/>`;
+  for (const [i, name] of ["a", "b"].entries()) {
+    const slotAt = run.frame.map((frame) => player.slots[frame][player.tracked[i]]);
+    const points = slotAt.map((slot, e) => `${x(slot)},${y(e)}`);
+    if (!still) drawn += `<polyline class="trail whole ${name}" points="${points.join(" ")}"/><polyline class="trail ${name}" points="${points.slice(0, epoch + 1).join(" ")}"/>`;
+    const centre = x(slotAt[epoch]);
+    drawn += name === "a" ? `<circle class="head a" cx="${centre}" cy="${now}" r="10" data-slot="${slotAt[epoch]}"/>`
+      : `<rect class="head b" x="${centre - 9}" y="${now - 9}" width="18" height="18" rx="3" data-slot="${slotAt[epoch]}"/>`;
+    drawn += `<text class="letter" x="${centre}" y="${now + 4.3}">${name.toUpperCase()}</text>`;
+  }
+  svg.innerHTML = drawn;
+  const [a, b] = player.tracked.map((patch) => player.slots[run.frame[epoch]][patch]);
+  svg.setAttribute("aria-label", `Epoch ${epoch}: patch A is in slot ${a}, patch B in slot ${b}, of ${patches}`);
+}
+
+function track(patch) {
+  player.tracked[Number(document.querySelector("input[name=which]:checked").value)] = patch;
+  focusCell(patch, false);
+  goTo(player.epoch);
+}
+
+function focusCell(patch, move = true) {
+  for (const cell of player.cells) cell.tabIndex = -1;
+  player.cells[patch].tabIndex = 0;
+  if (move) player.cells[patch].focus();
+}
+
+function mapKey(event) {
+  const cell = event.target.closest("[role=gridcell]"), [rows, columns] = player.run.grid;
+  if (!cell) return;
+  const patch = Number(cell.dataset.patch), row = Math.floor(patch / columns), column = patch % columns;
+  const moves = {
+    ArrowLeft: [row, column - 1], ArrowRight: [row, column + 1], ArrowUp: [row - 1, column], ArrowDown: [row + 1, column],
+    Home: [row, 0], End: [row, columns - 1],
+  };
+  if (event.key === "Enter" || event.key === " ") track(patch);
+  else if (event.key in moves) {
+    const [r, c] = moves[event.key];
+    if (r >= 0 && r < rows && c >= 0 && c < columns) focusCell(r * columns + c);
+  } else return;
+  event.preventDefault();
+}
+
+function pause() {
+  clearInterval(player.timer);
+  player.timer = null;
+  $("play-name").textContent = "Play";
+  $("play-sign").setAttribute("d", "M4 2l10 6-10 6z");
+  $("readout").setAttribute("aria-live", "polite");
+}
+
+function play() {
+  const last = player.run.frame.length - 1;
+  $("readout").setAttribute("aria-live", "off"); // a screen reader could not keep up
+  $("play-name").textContent = "Pause";
+  $("play-sign").setAttribute("d", "M3 2h4v12H3zM9 2h4v12H9z");
+  if (player.epoch === last) goTo(0);
+  player.timer = setInterval(() => {
+    goTo(player.epoch + 1);
+    if (player.epoch === last) pause();
+  }, calm.matches ? 1000 : Math.min(600, Math.max(120, 12000 / last)));
+}
+
+function startPlayer() {
+  $("run").append(...grouped.map(([name, members]) =>
+    element("optgroup", { label: name }, ...members.map((run) => element("option", { value: runs.indexOf(run), textContent: grouped.length > 1 ? `${run.name} · ${run.group}` : run.name })))));
+  $("run").addEventListener("change", () => chooseRun(runs[$("run").value]));
+  $("epoch").addEventListener("input", () => { pause(); goTo(Number($("epoch").value)); });
+  $("play").addEventListener("click", () => (player.timer ? pause() : play()));
+  $("map").addEventListener("keydown", mapKey);
+  $("map").addEventListener("click", (event) => {
+    const cell = event.target.closest("[role=gridcell]");
+    if (cell) track(Number(cell.dataset.patch));
+  });
+  $("path").addEventListener("click", (event) => {
+    const point = new DOMPoint(event.clientX, event.clientY).matrixTransform($("path").getScreenCTM().inverse());
+    const [rows, columns] = player.run.grid, row = Math.floor(point.y), column = Math.floor(point.x);
+    if (row >= 0 && row < rows && column >= 0 && column < columns) track(row * columns + column);
+  });
+  const first = Math.max(0, runs.findIndex((run) => run.frames.length > 1));
+  $("run").value = first;
+  chooseRun(runs[first]);
+}
+
+// ---- curves ----
+
+const curves = { chosen: [], epoch: 0 };
+
+function niceTicks(low, high, count, whole = false) {
+  const rough = (high - low || 1) / Math.max(1, count), power = 10 ** Math.floor(Math.log10(rough));
+  let step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough);
+  if (whole) step = Math.max(1, Math.round(step));
+  const ticks = [];
+  for (let tick = Math.ceil(low / step); tick * step <= high + 1e-9; tick++) ticks.push(Number((tick * step).toPrecision(12)));
+  return ticks;
+}
+
+const ink = (i) => `stroke="var(--c${i % COLOURS})" stroke-dasharray="${DASHES[i % DASHES.length]}"`;
+
+function drawChart(key) {
+  const svg = $(`chart-${key}`), { width, height } = sizes[svg.id];
+  const values = curves.chosen.flatMap((run) => run[key].filter((value) => value !== null));
+  const last = Math.max(1, ...curves.chosen.map((run) => run[key].length - 1));
+  const low = Math.min(...values), high = Math.max(...values), left = 42, right = width - 12, top = 12, bottom = height - 38;
+  const x = (epoch) => left + ((epoch - 1) / Math.max(1, last - 1)) * (right - left);
+  const y = (value) => bottom - ((value - low) / (high - low || 1)) * (bottom - top);
+  let drawn = values.length ? "" : `<text x="${width / 2}" y="${height / 2}" text-anchor="middle">No run is chosen</text>`;
+  for (const tick of values.length ? niceTicks(low, high, 5) : [])
+    drawn += `<line class="rule" x1="${left}" x2="${right}" y1="${y(tick)}" y2="${y(tick)}"/><text x="${left - 8}" y="${y(tick) + 4}" text-anchor="end">${tick}</text>`;
+  for (const tick of niceTicks(1, last, width / 80, true))
+    drawn += `<text x="${x(tick)}" y="${bottom + 18}" text-anchor="middle">${tick}</text>`;
+  drawn += `<line class="axis" x1="${left}" x2="${right}" y1="${bottom}" y2="${bottom}"/><text x="${right}" y="${bottom + 34}" text-anchor="end">epoch</text>`;
+  drawn += `<line class="cursor" x1="${x(curves.epoch)}" x2="${x(curves.epoch)}" y1="${top}" y2="${bottom}"/>`;
+  for (const [i, run] of curves.chosen.entries()) {
+    const points = run[key].flatMap((value, epoch) => (value === null ? [] : [`${x(epoch)},${y(value)}`]));
+    drawn += `<polyline class="line" ${ink(i)} points="${points.join(" ")}"/>`;
+    const value = run[key][curves.epoch] ?? null;
+    if (value !== null) drawn += `<circle cx="${x(curves.epoch)}" cy="${y(value)}" r="4" fill="var(--c${i % COLOURS})"/>`;
+  }
+  svg.innerHTML = drawn;
+  svg.epochAt = (clientX) => 1 + Math.round(((clientX - svg.getBoundingClientRect().left - left) / (right - left)) * (last - 1));
+  for (const [name, value] of [["valuemin", 1], ["valuemax", last], ["valuenow", curves.epoch], ["valuetext", `epoch ${curves.epoch}`]])
+    svg.setAttribute(`aria-${name}`, value);
+}
+
+function readEpoch(epoch) {
+  const last = Math.max(1, ...curves.chosen.map((run) => run.top1.length - 1));
+  curves.epoch = Math.min(last, Math.max(1, epoch));
+  drawChart("top1");
+  drawChart("loss");
+  const several = new Set(curves.chosen.map((run) => run.group)).size > 1;
+  $("values").replaceChildren(...curves.chosen.map((run, i) => {
+    const name = element("th", { scope: "row" });
+    name.innerHTML = `<svg viewBox="0 0 32 10" aria-hidden="true"><line x2="32" y1="5" y2="5" stroke-width="3" ${ink(i)}/></svg>`;
+    name.append(run.name + (several ? ` · ${run.group}` : ""));
+    const end = Math.min(curves.epoch, run.top1.length - 1);
+    if (end < curves.epoch) name.append(element("span", { className: "error", textContent: ` (ended at epoch ${end})` }));
+    const number = (value, digits) => element("td", { className: "number", textContent: show(value, digits) });
+    return element("tr", {}, name, number(run.top1[end], 1), number(run.loss[end], 3));
+  }));
+  $("curve-epoch").textContent = curves.chosen.length ? `Values after epoch ${curves.epoch} of ${last}.` : "";
+}
+
+function chartKey(event) {
+  const to = { ArrowLeft: curves.epoch - 1, ArrowDown: curves.epoch - 1, ArrowRight: curves.epoch + 1, ArrowUp: curves.epoch + 1, Home: 1, End: Infinity }[event.key];
+  if (to === undefined) return;
+  event.preventDefault();
+  readEpoch(to);
+}
+
+function chooseCurves() {
+  curves.chosen = [...document.querySelectorAll("#choices input:checked")].map((input) => runs[input.value]);
+  readEpoch(Infinity);
+}
+
+function startCurves() {
+  const chosen = new Set(runs.filter((run) => run.group === runs[0].group && run.seed === runs[0].seed).slice(0, 8));
+  if (runs.length <= 8) runs.forEach((run) => chosen.add(run));
+  $("choices").append(...grouped.map(([name, members]) =>
+    element("fieldset", {}, element("legend", { textContent: name }), ...members.map((run) =>
+      element("label", {}, element("input", { type: "checkbox", value: runs.indexOf(run), checked: chosen.has(run) }), element("span", { textContent: run.name }))))));
+  $("choices").addEventListener("change", chooseCurves);
+  $("find-run").addEventListener("input", () => filter([...document.querySelectorAll("#choices label")], $("find-run").value));
+  $("no-runs").addEventListener("click", () => {
+    for (const input of document.querySelectorAll("#choices input")) input.checked = false;
+    chooseCurves();
+  });
+  for (const chart of document.querySelectorAll(".chart")) {
+    chart.addEventListener("pointermove", (event) => readEpoch(chart.epochAt(event.clientX)));
+    chart.addEventListener("keydown", chartKey);
+  }
+  chooseCurves();
+}
+
+if (runs.length) {
+  $("player").hidden = $("curves").hidden = false;
+  measure();
+  startPlayer();
+  startCurves();
+}
+addEventListener("resize", () => {
+  stopAtScrollers();
+  if (!runs.length) return;
+  measure();
+  fitStages();
+  drawStrip(player.run, player.epoch);
+  readEpoch(curves.epoch);
+});
+stopAtScrollers();

@@ -1,0 +1,264 @@
+"""Finished runs, sorted by what they tell: model, data, order, seed; and their means over seeds."""
+
+import dataclasses
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from reorder.backbones import BACKBONES
+from reorder.config import Experiment
+from reorder.run_dir import RunDir
+from reorder.scans import SCANS
+
+# S seeds, n images
+
+# Keys that say where and how a run was computed, not what was computed.
+NEUTRAL = {
+    "data.workers",
+    "data.max_broken",
+    "train.seed",
+    "train.threads",
+    "train.checkpoint_minutes",
+    "train.keep",
+    "train.compare",
+    "train.track",
+}
+# The keys of order.* that each policy reads.
+NOISE = ("policy", "scan", "temperature", "warmup_fraction", "policy_fraction", "warmup_order")
+READ_BY = {"none": ("policy", "scan"), "random": ("policy", "scan"), "noise": NOISE}
+
+
+class Result(NamedTuple):
+    """A finished run: runs with equal model, data and order differ in nothing but the seed."""
+
+    run: RunDir
+    summary: dict[str, Any]
+    keys: dict[str, Any]  # what was computed, without the seed
+    model: str
+    data: str
+    order: str
+    correct: np.ndarray | None  # (n,), bool; None if the file is missing or damaged
+    metrics: list[dict[str, Any]]  # a line per epoch; none if the file is missing or damaged
+
+    @property
+    def seed(self) -> int:
+        return int(self.summary["seed"])
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        return self.summary["grid"][0], self.summary["grid"][1]
+
+
+class Collection(NamedTuple):
+    results: list[Result]
+    notes: list[str]  # what was left out, and why
+
+
+def expand(paths: Iterable[Path]) -> list[RunDir]:
+    """The run directories that paths name: themselves, or all those below them."""
+    found: dict[Path, RunDir] = {}
+    for path in paths:
+        below = list(_run_directories(path))
+        if not below:
+            raise ValueError(f"{path} is not a run directory, nor are there any in it")
+        found |= {run.path: run for run in below}
+    return list(found.values())
+
+
+def _run_directories(path: Path) -> Iterable[RunDir]:
+    if (path / "config.yaml").exists() or (path / "log.txt").exists():
+        yield RunDir(path)
+    elif path.is_dir():
+        for entry in sorted(path.iterdir()):
+            if entry.is_dir():
+                yield from _run_directories(entry)
+
+
+def collect(runs: Sequence[RunDir]) -> Collection:
+    """The results of finished runs; the others are noted, and only if there is no other refused."""
+    results: list[Result] = []
+    notes: list[str] = []
+    for run in runs:
+        try:
+            if (summary := run.summary()) is None:
+                notes.append(f"{run.path}: {_why_unfinished(run)}.")
+                continue
+            experiment = run.experiment()
+        except ValueError as error:
+            notes.append(f"{run.path}: left out, for {error}.")
+            continue
+        results.append(_result(run, summary, experiment, notes))
+    if not results:
+        raise ValueError(f"none of the runs is finished: {' '.join(notes)}")
+    results = _told_apart(results, "data", ("model.", "data.", "train."))
+    return Collection(*_once(_told_apart(results, "order", ("order.",)), notes))
+
+
+def _why_unfinished(run: RunDir) -> str:
+    """What is known about a run without results."""
+    log = run.path / "log.txt"
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    said = f"; its log ends: {lines[-1].strip()}" if lines else ""
+    done = len(run.metrics()) if (run.path / "metrics.jsonl").exists() else 0
+    return f"not finished, {done} epochs done{said}"
+
+
+def _result(run: RunDir, summary: dict[str, Any], experiment: Experiment, notes: list[str]) -> Result:
+    """A finished run; files that cannot be read are noted."""
+    model, data = experiment.model, experiment.data
+    options = [f"{key}={value}" for key, value in sorted(model.options.items())]
+    # idx and image_folder say nothing about the images; the name of their directory does
+    images = Path(data.root).name if data.root and data.name in ("idx", "image_folder") else data.name
+    rows, columns = summary["grid"]
+    correct, metrics = None, []
+    try:
+        correct = np.load(run.path / "correct.npy").astype(bool)
+    except (OSError, ValueError, EOFError):
+        notes.append(f"{run.path}: correct.npy is missing or damaged, so it is in no paired difference.")
+    try:
+        metrics = run.metrics()
+    except ValueError as error:
+        notes.append(f"{run.path}: without a curve, for {error}.")
+    return Result(
+        run,
+        summary,
+        keys_of(experiment),
+        " ".join([model.name, model.size, *options]),
+        f"{images} {rows}x{columns}",
+        order_name(summary),
+        correct,
+        metrics,
+    )
+
+
+def keys_of(experiment: Experiment) -> dict[str, Any]:
+    """The keys that decide what a run computes, but for its seed."""
+    found = {
+        f"{section.name}.{key}": value
+        for section in dataclasses.fields(experiment)
+        for key, value in dataclasses.asdict(getattr(experiment, section.name)).items()
+    }
+    read = READ_BY.get(experiment.order.policy)
+    for key in dataclasses.asdict(experiment.order):
+        if read is not None and key not in read:
+            del found[f"order.{key}"]
+    if experiment.data.root:  # the same data may lie elsewhere on another machine
+        found["data.root"] = Path(experiment.data.root).name
+    return {key: value for key, value in found.items() if key not in NEUTRAL}
+
+
+def start_of(summary: dict[str, Any]) -> str:
+    """The scan or order file that a run reads or starts from; of a prior, the scan that it chose."""
+    return str(summary.get("prior_scan", summary["scan"]))
+
+
+def scan_name(summary: dict[str, Any]) -> str:
+    """The name of what a run reads or starts from; a saved order goes by its file's or run's name."""
+    if summary["scan"] == "prior":
+        return f"prior ({start_of(summary)})"
+    path = Path(summary["scan"])
+    return path.parent.name if path.name == "order.json" and path.parent.name else path.stem
+
+
+def order_name(summary: dict[str, Any]) -> str:
+    """What a run reads in: a fixed scan, what was learned from one, or any order."""
+    start = scan_name(summary)
+    names = {
+        "none": f"{start}, fixed",
+        "global": f"learned from {start}",
+        "noise": f"{start}, noise only",
+        "random": "random every batch",
+    }
+    return names[summary["policy"]]
+
+
+def extra_keys(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    """The keys in which two runs differ."""
+    return [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
+
+
+def _told_apart(results: list[Result], field: str, own: tuple[str, ...]) -> list[Result]:
+    """The same with the keys of sections `own`, in which runs that look alike differ, said in a field."""
+    alike = ("model", "data") if field == "data" else ("model", "data", "order")
+    groups: dict[tuple[str, ...], list[Result]] = defaultdict(list)
+    for result in results:
+        groups[tuple(getattr(result, name) for name in alike)].append(result)
+    told = []
+    for members in groups.values():
+        first = members[0].keys
+        found = {key for member in members for key in extra_keys(member.keys, first)}
+        varied = sorted(key for key in found if key.startswith(own))
+        for result in members:
+            said = [getattr(result, field), *(f"{key}={result.keys.get(key)}" for key in varied)]
+            told.append(Result(**result._asdict() | {field: ", ".join(said)}))
+    return told
+
+
+def _once(results: list[Result], notes: list[str]) -> tuple[list[Result], list[str]]:
+    """The same without runs that repeat another one, which are noted."""
+    kept: dict[tuple[str, str, str, int], Result] = {}
+    for result in results:
+        name = (result.model, result.data, result.order, result.seed)
+        if name in kept:
+            notes = [*notes, f"{result.run.path}: left out, for {kept[name].run.path} is the same run."]
+        else:
+            kept[name] = result
+    return list(kept.values()), notes
+
+
+class Mean(NamedTuple):
+    """A mean over seeds, with its standard errors over seeds and over images."""
+
+    value: float
+    seed_error: float | None  # None for a single seed
+    image_error: float | None  # None if the images of the seeds are not known to be the same
+    seeds: int
+
+
+def mean_over_seeds(values: Sequence[float] | np.ndarray, per_image: Sequence[np.ndarray | None]) -> Mean:
+    """The mean of one value per seed (S,); per_image (S, n) are the images' shares in them.
+
+    The seeds share their images, so the error over images is that of each image's mean over seeds.
+    """
+    seeds = len(values)
+    seed_error = float(np.std(values, ddof=1) / math.sqrt(seeds)) if seeds > 1 else None
+    image_error = None
+    known = [shares for shares in per_image if shares is not None]
+    if len(known) == seeds and len({len(shares) for shares in known}) == 1:
+        image_error = float(np.mean(known, axis=0).std() / math.sqrt(len(known[0])))
+    return Mean(float(np.mean(values)), seed_error, image_error, seeds)
+
+
+Name = tuple[str, str, str]  # model, data, order
+
+
+def by_order(results: Sequence[Result]) -> dict[Name, list[Result]]:
+    """Runs that differ only in their seed, by model, data and order, in the order of `rank`."""
+    groups: dict[Name, list[Result]] = defaultdict(list)
+    for result in sorted(results, key=rank):
+        groups[result.model, result.data, result.order].append(result)
+    return dict(groups)
+
+
+def rank(result: Result) -> tuple[Any, ...]:
+    """Where a run stands in tables: by model, data, policy and scan as the documents list them, then seed."""
+    models, policies, scans = list(BACKBONES), ["none", "noise", "global", "random"], list(SCANS)
+    scan = result.summary["scan"]
+    return (
+        models.index(result.summary["model"]),
+        result.model,
+        result.data,
+        policies.index(result.summary["policy"]),
+        scans.index(scan) if scan in scans else len(scans),
+        result.order,
+        result.seed,
+    )
+
+
+def top1(group: Sequence[Result]) -> Mean:
+    """Mean top-1 of a group of seeds, as a fraction."""
+    return mean_over_seeds([result.summary["top1"] for result in group], [r.correct for r in group])

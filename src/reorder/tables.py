@@ -1,0 +1,126 @@
+"""Tables as data: one description, written as Markdown, CSV or LaTeX."""
+
+import csv
+import io
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import rich.table
+from rich.box import SIMPLE_HEAD
+
+
+class Number(NamedTuple):
+    """A value, with its standard error if it has one."""
+
+    value: float
+    error: float | None = None
+    digits: int = 2
+
+    def __str__(self) -> str:
+        shown = f"{self.value:.{self.digits}f}"
+        return shown if self.error is None else f"{shown} ± {self.error:.{self.digits}f}"
+
+
+Cell = str | Number
+
+
+class Table(NamedTuple):
+    name: str  # a file's name without its ending
+    caption: str
+    headings: tuple[str, ...]
+    rows: list[tuple[Cell, ...]]
+    notes: list[str]
+
+
+def _numeric(table: Table) -> list[bool]:
+    """Whether each column holds numbers."""
+    return [any(isinstance(row[i], Number) for row in table.rows) for i in range(len(table.headings))]
+
+
+def to_markdown(table: Table) -> str:
+    """A pipe table between its caption and its notes."""
+    lines = [table.headings, ("---",) * len(table.headings), *table.rows]
+    body = ["| " + " | ".join(str(cell).replace("|", r"\|") for cell in line) + " |" for line in lines]
+    notes = [f"- {' '.join(note.split())}" for note in table.notes]
+    parts = [table.caption, "\n".join(body), "\n".join(notes)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def to_csv(table: Table) -> str:
+    """Comma-separated rows; a column of numbers becomes two, the values and their standard errors."""
+    numeric = _numeric(table)
+    lines = [[(heading, f"{heading} standard error") for heading in table.headings]]
+    lines += [[_value_and_error(cell) for cell in row] for row in table.rows]
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    for line in lines:
+        pairs = zip(line, numeric, strict=True)
+        writer.writerow([text for pair, both in pairs for text in (pair if both else pair[:1])])
+    return buffer.getvalue()
+
+
+def _value_and_error(cell: Cell) -> tuple[str, str]:
+    if isinstance(cell, str):
+        return cell, ""
+    return repr(cell.value), "" if cell.error is None else repr(cell.error)
+
+
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+}
+
+
+def escape_latex(text: str) -> str:
+    """Text in which nothing has a meaning to LaTeX."""
+    return "".join(LATEX.get(sign, sign) for sign in text)
+
+
+def to_latex(table: Table) -> str:
+    """A plain tabular, numbers to the right and text to the left; caption and notes are comments."""
+    numeric = _numeric(table)
+    lines = [
+        f"% {' '.join(table.caption.split())}",
+        f"\\begin{{tabular}}{{{''.join('r' if number else 'l' for number in numeric)}}}",
+        "\\hline",
+    ]
+    body = [
+        " & ".join(escape_latex(str(cell)) for cell in row) + r" \\" for row in (table.headings, *table.rows)
+    ]
+    lines += [body[0], "\\hline", *body[1:], "\\hline", "\\end{tabular}"]
+    lines += [f"% {' '.join(note.split())}" for note in table.notes]
+    return "\n".join(lines) + "\n"
+
+
+def terminal_table(table: Table) -> rich.table.Table:
+    """A table for the terminal, numbers to the right."""
+    drawn = rich.table.Table(*table.headings, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for column, number in zip(drawn.columns, _numeric(table), strict=True):
+        if number:
+            column.justify, column.no_wrap = "right", True
+    for row in table.rows:
+        drawn.add_row(*map(str, row))
+    return drawn
+
+
+def write_table(table: Table, directory: Path) -> None:
+    """The table as NAME.md, NAME.csv and NAME.tex, each whole or not at all."""
+    for ending, text in (("md", to_markdown(table)), ("csv", to_csv(table)), ("tex", to_latex(table))):
+        write_text(directory / f"{table.name}.{ending}", text)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a text file, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.tmp")
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)

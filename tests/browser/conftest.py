@@ -1,0 +1,77 @@
+"""Made-up run directories in the real format, written in milliseconds."""
+
+import numpy as np
+import pytest
+import torch
+
+from reorder.config import Data, Experiment, Model, Order, Train
+from reorder.run_dir import RunDir
+from reorder.scans import scan
+
+
+def stages_of(epochs):
+    """Two epochs of warm-up, then policy until the last fifth, then frozen."""
+    stop = epochs - epochs // 5
+    return ["warm-up" if e < 2 else "policy" if e < stop else "frozen" for e in range(epochs)]
+
+
+def made_up_logits(initial, stages, seed):
+    """Logits (E + 1, N) that start at the initial order and move only in the policy stage."""
+    noise = np.random.default_rng(seed)
+    logits = np.empty(len(initial), np.float32)
+    logits[initial] = np.linspace(0, -1, len(initial))
+    steps = [noise.normal(0, 0.1 * (stage == "policy"), len(initial)) for stage in stages]
+    return (logits + np.concatenate([np.zeros((1, len(initial))), np.cumsum(steps, 0)])).astype(np.float32)
+
+
+@pytest.fixture(scope="session")
+def make_run():
+    """A function that writes a finished run directory."""
+
+    def write(path, policy="global", order="spiral", epochs=10, grid=(4, 5), seed=0, sample=False):
+        rows, columns = grid
+        experiment = Experiment(
+            Model("vit", "mini", [2 * rows, 2 * columns], 2),
+            Data("digits"),
+            Train(epochs=epochs, seed=seed),
+            Order(scan=order, policy=policy),
+        )
+        run, initial = RunDir(path), scan(order, rows, columns)
+        stages = stages_of(epochs) if policy == "global" else ["fixed"] * epochs
+        logits = (
+            made_up_logits(initial.numpy(), stages, seed) if policy == "global" else np.empty((epochs + 1, 0))
+        )
+        run.create(experiment)
+        run.write_metrics(
+            [
+                {
+                    "epoch": epoch + 1,
+                    "stage": stage,
+                    "temperature": 0.1 * (stage == "policy"),
+                    "validation_top1": 0.1 + 0.08 * epoch / epochs + seed / 1000,
+                    "validation_loss": 2.5 - epoch / epochs,
+                    "kendall_tau_from_start": 1 - epoch / 100,
+                }
+                for epoch, stage in enumerate(stages)
+            ]
+        )
+        run.write_policy([torch.from_numpy(values) for values in logits], initial)
+        run.write_summary(
+            {
+                "model": "vit",
+                "size": "mini",
+                "grid": list(grid),
+                "scan": order,
+                "policy": policy,
+                "epochs": epochs,
+                "seed": seed,
+                "top1": 0.2,
+            }
+        )
+        if sample:
+            run.write_sample(
+                torch.arange(4 * rows * columns, dtype=torch.uint8).view(1, 2 * rows, 2 * columns)
+            )
+        return run
+
+    return write

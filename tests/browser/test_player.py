@@ -1,0 +1,353 @@
+"""The page in a real browser: what it shows is what Python says, by mouse and by keyboard."""
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from reorder import page
+from reorder.figures import Picture
+from reorder.results import collect
+from reorder.tables import Number, Table
+
+try:
+    from playwright.sync_api import sync_playwright
+except ImportError:
+    pytest.skip("playwright is not installed; run: make test-browser", allow_module_level=True)
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+if CHROMIUM is None:
+    pytest.skip(
+        "NOT TESTED in a browser: chromium is missing; run: apt-get install chromium", allow_module_level=True
+    )
+
+PHONE, DESKTOP = (390, 844), (1280, 900)
+SCREENSHOTS = Path(os.environ.get("SCREENSHOTS", "build/screenshots"))
+GRID, EPOCHS = (6, 7), 12
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, make_run):
+    root = tmp_path_factory.mktemp("runs")
+    return {
+        "learned": make_run(root / "learned", grid=GRID, epochs=EPOCHS, sample=True),
+        "fixed": make_run(root / "fixed", policy="none", order="row", grid=GRID, epochs=5),
+        "other": make_run(root / "other", grid=(3, 5), epochs=20, seed=1),
+    }
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory, runs):
+    rows = [
+        (f"{'<i>' * (i == 3)}order {i}", Number(value, 0.5), Number(i % 2), "text")
+        for i, value in enumerate(
+            (9.5, 100.25, 10.0, -3.0, 9.5, float("nan"), 71, 72, 73, 74, 75, 76, 77, 78)
+        )
+    ]
+    table = Table(
+        "main", "Accuracy by order", ("order", "top-1 (%)", "parity", "kind"), rows, ["± over images"]
+    )
+    figure = Figure(figsize=(9, 3))
+    figure.subplots().plot([1, 3, 2])
+    path = tmp_path_factory.mktemp("page") / "index.html"
+    page.write_page(
+        path,
+        "Orders compared",
+        [table],
+        [Picture("curve", "A curve", figure)],
+        collect(list(runs.values())).results,
+    )
+    return path
+
+
+@pytest.fixture
+def opened(browser, file):
+    """A function that opens the page; at the end there must be no complaint and nothing fetched."""
+    contexts, complaints = [], []
+
+    def note(kind, text):
+        if not text.startswith("data:") and text != file.as_uri():
+            complaints.append((kind, text))
+
+    def visit(size=DESKTOP, **options):
+        context = browser.new_context(viewport={"width": size[0], "height": size[1]}, **options)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.on("console", lambda message: note("console", message.text))
+        tab.on("pageerror", lambda error: note("error", str(error)))
+        tab.on("request", lambda request: note("request", request.url))
+        tab.goto(file.as_uri())
+        return tab
+
+    yield visit
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def choose(tab, name):
+    tab.select_option(
+        "#run", label=next(t for t in tab.locator("#run option").all_inner_texts() if name in t)
+    )
+
+
+def learned(tab):
+    choose(tab, "learned from spiral, seed 0")
+
+
+def order_at(run, epoch):
+    return np.argsort(-run.policy()[0][epoch], kind="stable")
+
+
+def expect_epoch(tab, run, epoch):
+    """The path, the map and both tracked patches are those of the epoch."""
+    order = order_at(run, epoch)
+    slot_of = np.argsort(order)
+    points = [(patch % GRID[1] + 0.5, patch // GRID[1] + 0.5) for patch in order]
+    shown = tab.get_attribute("#path polyline", "points").split()
+    assert [tuple(map(float, point.split(","))) for point in shown] == points
+    start, end = tab.locator("#path circle").first, tab.locator("#path > rect").last
+    assert (float(start.get_attribute("cx")), float(start.get_attribute("cy"))) == points[0]
+    half = float(end.get_attribute("width")) / 2
+    assert float(end.get_attribute("x")) + half == pytest.approx(points[-1][0])
+    assert [int(text) for text in tab.locator("#map [role=gridcell]").all_inner_texts()] == slot_of.tolist()
+    first, last = np.argsort(order_at(run, 0)), np.argsort(order_at(run, -1))
+    tracked = [(last - first).argmin(), (last - first).argmax()]
+    heads = [int(tab.get_attribute(f"#strip .head.{name}", "data-slot")) for name in "ab"]
+    assert heads == [slot_of[patch] for patch in tracked]
+    assert [int(tab.inner_text(f"#at-{name}")) for name in "ab"] == heads
+    line = run.metrics()[epoch - 1] if epoch else None
+    assert tab.inner_text("#at-epoch") == f"{epoch} of {EPOCHS}"
+    assert tab.inner_text("#at-stage") == (line["stage"] if line else "before training")
+    assert tab.inner_text("#at-top1") == (f"{100 * line['validation_top1']:.1f}%" if line else "–")  # noqa: RUF001
+    assert tab.inner_text("#at-tau") == (f"{line['kendall_tau_from_start']:.3f}" if line else "1.000")
+
+
+def test_dragging_moves_the_path_and_the_tracked_patches(opened, runs):
+    tab = opened()
+    learned(tab)
+    expect_epoch(tab, runs["learned"], 0)
+    range_ = tab.locator("#epoch")
+    range_.scroll_into_view_if_needed()
+    box = range_.bounding_box()
+    y = box["y"] + box["height"] / 2
+    tab.mouse.move(box["x"] + 8, y)
+    tab.mouse.down()
+    seen = []
+    for share in (0.4, 0.7, 1.0):
+        tab.mouse.move(box["x"] + share * box["width"], y)
+        seen.append(int(range_.input_value()))
+        expect_epoch(tab, runs["learned"], seen[-1])
+    tab.mouse.up()
+    assert 0 < seen[0] < seen[1] < seen[2] == EPOCHS
+    assert (order_at(runs["learned"], seen[0]) != order_at(runs["learned"], seen[1])).any()
+
+
+def test_arrow_keys_go_epoch_by_epoch(opened, runs):
+    tab = opened()
+    learned(tab)
+    tab.focus("#epoch")
+    for key, epoch in (("ArrowRight", 1), ("End", EPOCHS), ("ArrowLeft", EPOCHS - 1), ("Home", 0)):
+        tab.keyboard.press(key)
+        expect_epoch(tab, runs["learned"], epoch)
+
+
+def test_play_advances_and_pauses_and_never_starts_by_itself(opened):
+    tab = opened()
+    learned(tab)
+    tab.clock.install()
+    tab.clock.run_for(5000)
+    assert tab.input_value("#epoch") == "0"
+    tab.focus("#play")
+    tab.keyboard.press("Enter")
+    assert tab.inner_text("#play").strip() == "Pause"
+    assert tab.get_attribute("#readout", "aria-live") == "off"
+    tab.clock.run_for(1300)
+    assert tab.input_value("#epoch") == "2"
+    tab.keyboard.press("Enter")
+    tab.clock.run_for(5000)
+    assert tab.input_value("#epoch") == "2"
+    assert tab.get_attribute("#readout", "aria-live") == "polite"
+    tab.click("#play")
+    tab.clock.run_for(60_000)
+    assert tab.input_value("#epoch") == str(EPOCHS)
+    assert tab.inner_text("#play").strip() == "Play"
+    tab.click("#play")  # from the beginning again
+    assert tab.input_value("#epoch") == "0"
+
+
+def test_reduced_motion_slows_the_player(opened):
+    tab = opened(reduced_motion="reduce")
+    learned(tab)
+    tab.clock.install()
+    tab.click("#play")
+    tab.clock.run_for(1300)
+    assert tab.input_value("#epoch") == "1"
+
+
+def test_a_fixed_order_is_shown_and_said_not_to_move(opened, runs):
+    tab = opened()
+    choose(tab, "row, fixed, seed 0")
+    assert "fixed order" in tab.inner_text("#remark")
+    assert tab.is_disabled("#epoch")
+    assert tab.is_disabled("#play")
+    shown = tab.get_attribute("#path polyline", "points").split()
+    assert shown[: GRID[1] + 1] == [f"{x}.5,0.5" for x in range(GRID[1])] + ["0.5,1.5"]
+    assert tab.locator("#path image").count() == 0  # it has no sample
+    learned(tab)
+    assert tab.locator("#path image").count() == 1
+
+
+def test_patches_are_tracked_by_click_and_by_keyboard(opened, runs):
+    tab = opened()
+    learned(tab)
+    slot_of = np.argsort(order_at(runs["learned"], 0))
+    tab.locator("#map [role=gridcell]").nth(9).click()
+    assert tab.inner_text("#at-a") == str(slot_of[9])
+    tab.locator("input[name=which]").nth(1).check()
+    svg = tab.locator("#path")
+    svg.scroll_into_view_if_needed()
+    box = svg.bounding_box()
+    svg.click(position={"x": 2.5 / GRID[1] * box["width"], "y": 3.5 / GRID[0] * box["height"]})
+    patch = 3 * GRID[1] + 2
+    assert tab.inner_text("#at-b") == str(slot_of[patch])
+    tab.locator("#map [role=gridcell][tabindex='0']").focus()
+    for key in ("ArrowRight", "ArrowDown", "Enter"):
+        tab.keyboard.press(key)
+    assert tab.inner_text("#at-b") == str(slot_of[patch + 1 + GRID[1]])
+    label = tab.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert label.startswith("row 5, column 4: slot")
+    assert label.endswith("tracked as B")
+
+
+def column(tab, number):
+    return tab.locator(f"#table-main tbody tr > :nth-child({number})").all_inner_texts()
+
+
+def test_tables_sort_both_ways_by_value(opened):
+    tab = opened()
+    heading = tab.locator("#table-main th[scope=col]").nth(1)
+    heading.locator("button").click()
+    assert heading.get_attribute("aria-sort") == "ascending"
+    values = [text.split()[0] for text in column(tab, 2)]
+    assert values[:4] == ["-3.00", "9.50", "9.50", "10.00"]
+    assert values[-2:] == ["100.25", "nan"]
+    assert column(tab, 1)[1:3] == ["order 0", "order 4"]  # equal values stay as they were
+    heading.locator("button").focus()
+    tab.keyboard.press("Enter")
+    assert heading.get_attribute("aria-sort") == "descending"
+    values = [text.split()[0] for text in column(tab, 2)]
+    assert (values[0], values[-2:]) == ("100.25", ["-3.00", "nan"])
+    tab.locator("#table-main th[scope=col] button").first.click()
+    assert column(tab, 1)[:3] == ["<i>order 3", "order 0", "order 1"]
+    assert heading.get_attribute("aria-sort") is None
+
+
+def test_long_tables_can_be_filtered(opened):
+    tab = opened()
+    tab.get_by_label("Show rows with").fill("TEXT 00.2 order")
+    assert tab.locator("#table-main tbody tr:visible th").all_inner_texts() == []
+    tab.get_by_label("Show rows with").fill("TEXT 100.2 ord")  # beginnings of words, in any order
+    assert tab.locator("#table-main tbody tr:visible th").all_inner_texts() == ["order 1"]
+    assert tab.inner_text(".filter [role=status]") == "1 of 14"
+
+
+def test_curves_are_read_by_pointer_and_keyboard(opened, runs):
+    tab = opened()
+    chart = tab.locator("#chart-top1")
+    chart.scroll_into_view_if_needed()
+    chart.focus()
+    tab.keyboard.press("Home")
+    tab.keyboard.press("ArrowRight")
+    assert "epoch 2 " in tab.inner_text("#curve-epoch")
+    values = tab.locator("#values tr").all_inner_texts()
+    line = runs["learned"].metrics()[1]
+    wanted = f"{100 * line['validation_top1']:.1f}\t{line['validation_loss']:.3f}"
+    assert any("learned from spiral, seed 0" in text and text.endswith(wanted) for text in values)
+    box = chart.bounding_box()
+    tab.mouse.move(box["x"] + box["width"] - 13, box["y"] + 50)
+    assert "epoch 20 of 20" in tab.inner_text("#curve-epoch")
+    assert len(tab.locator("#chart-loss .line").all()) == 3
+    tab.locator("#curves summary").click()
+    tab.get_by_label("row, fixed, seed 0").uncheck()
+    assert len(tab.locator("#chart-loss .line").all()) == 2
+
+
+NAMED = {
+    "button",
+    "combobox",
+    "slider",
+    "checkbox",
+    "radio",
+    "searchbox",
+    "gridcell",
+    "grid",
+    "image",
+    "region",
+}
+
+
+def test_everything_has_an_accessible_name(opened):
+    tab = opened()
+    tab.locator("#curves summary").click()
+    nodes = tab.context.new_cdp_session(tab).send("Accessibility.getFullAXTree")["nodes"]
+    seen = set()
+    for node in nodes:
+        role = node.get("role", {}).get("value")
+        if not node["ignored"] and role in NAMED:
+            seen.add(role)
+            assert node.get("name", {}).get("value", "").strip(), node
+    assert seen == NAMED
+    roles = [node.get("role", {}).get("value") for node in nodes if not node["ignored"]]
+    assert {"main", "banner", "contentinfo"} <= set(roles)
+    assert tab.get_attribute("html", "lang") == "en"
+    levels = tab.evaluate("[...document.querySelectorAll('h1,h2,h3')].map(h => h.tagName)")
+    assert levels[0] == "H1"
+    assert levels.count("H1") == 1
+
+
+def test_tab_reaches_every_control_and_focus_is_seen(opened):
+    tab = opened()
+    reached = set()
+    for _ in range(40):
+        tab.keyboard.press("Tab")
+        name, outline = tab.evaluate(
+            "[document.activeElement.id || document.activeElement.getAttribute('role'),"
+            " getComputedStyle(document.activeElement).outlineStyle]"
+        )
+        reached.add(name)
+        assert outline != "none" or tab.evaluate("document.activeElement === document.body"), name
+    assert {"run", "play", "epoch", "gridcell", "chart-top1", "chart-loss", "filter-main"} <= reached
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "scheme"),
+    [
+        ("phone", PHONE, "light"),
+        ("desktop", DESKTOP, "light"),
+        ("phone-dark", PHONE, "dark"),
+        ("dark", DESKTOP, "dark"),
+    ],
+)
+def test_it_fits_the_screen(opened, name, size, scheme):
+    tab = opened(size, color_scheme=scheme)
+    learned(tab)
+    tab.focus("#epoch")
+    for _ in range(5):
+        tab.keyboard.press("ArrowRight")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= size[0]
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    tab.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
+    background = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == {"light": "rgb(252, 251, 248)", "dark": "rgb(19, 20, 24)"}[scheme]

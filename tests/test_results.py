@@ -1,0 +1,263 @@
+"""Runs sorted, averaged over seeds and compared, against numpy and brute force."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from reorder import charts, report, result_tables
+from reorder.comparisons import BEST, NOISE, ROW, START, compare
+from reorder.config import Data, Experiment, Model, Order, Train
+from reorder.report import MOST_POLICIES, Options, policies_to_show, write_report
+from reorder.results import by_order, collect, expand, order_name, top1
+from reorder.run_dir import RunDir
+from reorder.scans import scan
+
+IMAGES, GRID = 60, (4, 4)
+
+
+def make_run(path, scan_name="row", policy="none", seed=0, accuracy=0.5, model="vit", epochs=3, **order):
+    """The small files of a finished run, as training writes them."""
+    experiment = Experiment(
+        Model(model, "mini", 8, 2),
+        Data("digits"),
+        Train(epochs=epochs, seed=seed),
+        Order(scan=scan_name, policy=policy, **order),
+    )
+    run = RunDir(path)
+    run.create(experiment)
+    generator = torch.Generator().manual_seed(seed + 10 * len(scan_name + policy))
+    correct = torch.rand(IMAGES, generator=generator) < accuracy
+    initial = scan(scan_name, *GRID)
+    start = torch.empty(16)
+    start[initial] = torch.linspace(0, -1, 16)
+    moved = start + 0.3 * torch.randn(16, generator=generator) * (policy == "global")
+    stages = ["warm-up", "policy", "frozen"] if policy in ("global", "noise") else ["fixed"] * 3
+    run.write_metrics(
+        [{"epoch": e + 1, "stage": stage, "validation_top1": 0.1 * e} for e, stage in enumerate(stages)]
+    )
+    run.write_policy([start, start, moved, moved] if policy == "global" else [torch.empty(0)] * 4, initial)
+    run.write_correct(correct)
+    value = correct.double().mean().item()
+    summary = {"model": model, "size": "mini", "data": "digits", "grid": GRID, "scan": scan_name}
+    summary |= {
+        "policy": policy,
+        "epochs": epochs,
+        "seed": seed,
+        "top1": value,
+        "top1_sem": 0.06,
+        "top5": 1.0,
+    }
+    summary |= {"parameters": 1000, "images_per_second": 100.0, "seconds": 60.0}
+    run.write_summary(summary | {"order": moved.argsort(descending=True, stable=True).tolist()})
+    return run
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    """Two fixed scans, the noise control and the learned order, with three seeds each."""
+    root = tmp_path_factory.mktemp("sweep")
+    for seed in range(3):
+        make_run(root / "study" / f"row-{seed}", "row", "none", seed, 0.5)
+        make_run(root / "study" / f"column-{seed}", "column", "none", seed, 0.9)
+        make_run(root / "study" / f"noise-{seed}", "row", "noise", seed, 0.6)
+        make_run(root / "study" / f"learned-{seed}", "row", "global", seed, 0.7)
+    return root
+
+
+def correct_of(root, name):
+    return np.stack([np.load(root / "study" / f"{name}-{seed}" / "correct.npy") for seed in range(3)])
+
+
+def test_a_sweeps_directory_is_expanded_to_its_runs(sweep):
+    found = expand([sweep, sweep / "study" / "row-0"])
+    assert len(found) == 12
+    assert [run.path for run in expand([sweep / "study" / "row-0"])] == [sweep / "study" / "row-0"]
+    with pytest.raises(ValueError, match="not a run directory, nor are there any in it"):
+        expand([sweep / "study" / "row-0" / "nothing"])
+
+
+def test_means_over_seeds_and_both_errors_by_hand(sweep):
+    groups = by_order(collect(expand([sweep])).results)
+    assert [name[2] for name in groups] == [
+        "row, fixed",
+        "column, fixed",
+        "row, noise only",
+        "learned from row",
+    ]
+    mean = top1(groups["vit mini", "digits 4x4", "learned from row"])
+    correct = correct_of(sweep, "learned").astype(float)
+    assert mean.value == pytest.approx(correct.mean())
+    assert mean.seed_error == pytest.approx(stats.sem(correct.mean(1)))
+    # the bootstrap over images: all seeds are judged on the same resample
+    draws = np.random.default_rng(0).integers(0, IMAGES, (4000, IMAGES))
+    assert mean.image_error == pytest.approx(correct.mean(0)[draws].mean(1).std(), rel=0.05)
+    assert mean.seeds == 3
+    assert top1(groups["vit mini", "digits 4x4", "row, fixed"][:1]).seed_error is None
+
+
+def test_paired_differences_by_brute_force(sweep):
+    found = {(c.kind, c.name[2]): c for c in compare(collect(expand([sweep])).results).comparisons}
+    assert set(found) == {
+        (ROW, "column, fixed"),
+        (ROW, "row, noise only"),
+        *((kind, "learned from row") for kind in (ROW, START, NOISE, BEST)),
+    }
+    partners = {ROW: "row", START: "row", NOISE: "noise", BEST: "column"}
+    for kind, partner in partners.items():
+        comparison = found[kind, "learned from row"]
+        shares = correct_of(sweep, "learned").astype(float) - correct_of(sweep, partner)
+        assert [pair.paired.difference for pair in comparison.pairs] == pytest.approx(shares.mean(1).tolist())
+        assert comparison.mean.seed_error == pytest.approx(shares.mean(1).std(ddof=1) / np.sqrt(3))
+        assert comparison.mean.image_error == pytest.approx(shares.mean(0).std() / np.sqrt(IMAGES))
+        assert comparison.p_value == pytest.approx(stats.ttest_1samp(shares.mean(1), 0).pvalue)
+
+
+def test_unfinished_failed_and_damaged_runs_are_noted_not_fatal(sweep, tmp_path):
+    make_run(tmp_path / "good")
+    unfinished = make_run(tmp_path / "unfinished", seed=1)
+    (unfinished.path / "summary.json").unlink()
+    (tmp_path / "failed").mkdir()
+    (tmp_path / "failed" / "log.txt").write_text("Traceback\nreorder: no such data\n")
+    (make_run(tmp_path / "damaged", seed=2).path / "summary.json").write_text("{")
+    (make_run(tmp_path / "blind", seed=3).path / "correct.npy").unlink()
+    make_run(tmp_path / "zagain")
+    found = collect(expand([tmp_path]))
+    assert [result.run.path.name for result in found.results] == ["good", "blind"] or len(found.results) == 2
+    notes = {note.split(":")[0].rsplit("/", 1)[1]: note for note in found.notes}
+    assert "not finished, 3 epochs done" in notes["unfinished"]
+    assert "its log ends: reorder: no such data" in notes["failed"]
+    assert "damaged" in notes["damaged"]
+    assert "correct.npy" in notes["blind"]
+    assert "the same run" in notes["zagain"]
+    with pytest.raises(ValueError, match="none of the runs is finished"):
+        collect(expand([tmp_path / "failed"]))
+
+
+def test_runs_that_differ_in_more_than_the_order_are_told_apart_and_not_compared(tmp_path):
+    make_run(tmp_path / "row", "row", epochs=5)
+    make_run(tmp_path / "column", "column", epochs=3)
+    make_run(tmp_path / "cool", "row", "global", epochs=5, temperature=0.1)
+    make_run(tmp_path / "warm", "row", "global", epochs=5, temperature=0.5)
+    make_run(tmp_path / "noise", "row", "noise", epochs=5, temperature=0.5)
+    results = collect(expand([tmp_path])).results
+    names = {result.run.path.name: (result.data, result.order) for result in results}
+    assert names["column"][0] == "digits 4x4, train.epochs=3"
+    assert names["cool"][1] == "learned from row, order.temperature=0.1"
+    found = compare(results)
+    pairs = {(c.kind, c.pairs[0].a.run.path.name): c.pairs[0].b.run.path.name for c in found.comparisons}
+    assert pairs[NOISE, "warm"] == "noise"
+    assert (NOISE, "cool") not in pairs
+    assert (ROW, "column") not in pairs
+    said = "\n".join(found.notes)
+    assert "noise differs in order.temperature as well" in said
+    assert "row differs in train.epochs as well" in said
+
+
+def test_keys_that_change_nothing_are_not_compared(tmp_path):
+    first, second = make_run(tmp_path / "a"), make_run(tmp_path / "b", "column")
+    text = (second.path / "config.yaml").read_text()
+    (second.path / "config.yaml").write_text(text.replace("threads: 0", "threads: 2"))
+    assert second.experiment().train.threads != first.experiment().train.threads
+    assert len(compare(collect([first, second]).results).comparisons) == 1
+
+
+def test_seeds_without_a_partner_are_noted(tmp_path):
+    make_run(tmp_path / "row", "row", seed=0)
+    make_run(tmp_path / "column-0", "column", seed=0)
+    make_run(tmp_path / "column-1", "column", seed=1)
+    found = compare(collect(expand([tmp_path])).results)
+    assert len(found.comparisons[0].pairs) == 1
+    assert found.comparisons[0].p_value is None
+    assert "seed 1 only on one side" in found.notes[0]
+
+
+def test_names_of_orders():
+    summary = {"scan": "some/where/mine.json", "policy": "global"}
+    assert order_name(summary) == "learned from mine"
+    assert order_name({"scan": "runs/best-1/order.json", "policy": "none"}) == "best-1, fixed"
+    assert order_name({"scan": "row", "policy": "random"}) == "random every batch"
+    assert (
+        order_name({"scan": "prior", "prior_scan": "snake", "policy": "noise"}) == "prior (snake), noise only"
+    )
+
+
+def test_a_report_is_made_from_small_files_alone(sweep, tmp_path, monkeypatch):
+    counted = json.loads((Path(__file__).parents[1] / "docs" / "coverage.json").read_text())
+    monkeypatch.setattr(report, "coverage", lambda: counted)
+    copy = shutil.copytree(sweep, tmp_path / "copy")
+    make_run(copy / "study" / "mamba", model="mamba")
+    prior = {"grid": GRID, "orders": {}}
+    for place, name in enumerate(("row", "column")):
+        prior["orders"][name] = {"unigram": {"reduction": 20.0 + place, "reduction_sem": 0.1}, "entropy1": {}}
+    (tmp_path / "prior.json").write_text(json.dumps(prior))
+    options = Options(track=((0, 1),), prior=tmp_path / "prior.json")
+    page, made = write_report(expand([copy]), tmp_path / "report", options)
+    assert page.read_text().count("<table") >= 5
+    assert [table.name for table in made] == ["orders", "differences", "centre", "runs", "pairs"]
+    assert len((tmp_path / "report" / "runs.csv").read_text().splitlines()) == 14
+    drawn = {path.name for path in (tmp_path / "report" / "figures").iterdir()}
+    for name in ("change", "learning", "compressibility", "curves", "coverage", "scans-4x4"):
+        assert {f"{name}.png", f"{name}.svg"} <= drawn
+    policy = "policy-vit-mini-digits-4x4-learned-from-row-seed-0"
+    assert {f"{policy}.png", f"{policy}.svg", f"{policy}.gif"} <= drawn
+    small = {"config.yaml", "summary.json", "metrics.jsonl", "correct.npy", "policy.npz"}
+    assert {path.name for path in copy.rglob("*") if path.is_file()} == small
+
+
+def test_too_many_policies_are_not_all_drawn_which_is_said(sweep):
+    learned = result_tables.policies(collect(expand([sweep])).results, [])
+    notes = []
+    assert [policy.result.seed for policy in policies_to_show(learned, notes)] == [0]
+    many = [p._replace(result=p.result._replace(order=f"{n}")) for n in range(20) for p in learned]
+    other = [p._replace(result=p.result._replace(model="mamba mini")) for p in many]
+    shown = policies_to_show(many + other, notes)
+    assert len(shown) == MOST_POLICIES
+    assert [p.result.model for p in shown[:3]] == ["vit mini", "mamba mini", "vit mini"]
+    assert "Of 120 learned runs, the policies of 12 are drawn" in notes[-1]
+
+
+def test_the_centre_table_has_each_start_and_all_of_them(sweep):
+    results = collect(expand([sweep])).results
+    learned = result_tables.policies(results, [])
+    start, whole = result_tables.centre_table(learned, None).rows
+    by_hand = []
+    for policy in learned:
+        slots = [policy.result.summary["order"].index(patch) for patch in (5, 6, 9, 10)]
+        by_hand.append(np.mean(np.array([5, 6, 9, 10]) - slots))
+    assert start[4].value == pytest.approx(np.mean(by_hand)) == whole[4].value
+    assert start[4].error == pytest.approx(stats.sem(by_hand))
+    taus = [stats.kendalltau(policy.result.summary["order"], range(16)).statistic for policy in learned]
+    assert start[7].value == pytest.approx(np.mean(taus))
+    feet = [sum(abs(a - b) for a, b in enumerate(policy.result.summary["order"])) for policy in learned]
+    assert (start[8].value, start[9].value) == pytest.approx((np.mean(feet), np.mean(feet) / 128))
+    assert (start[5].value, start[6].value) == pytest.approx(
+        stats.t.interval(0.95, 2, np.mean(by_hand), stats.sem(by_hand))
+    )
+
+
+def test_bars_and_points_are_at_their_values(sweep):
+    results = collect(expand([sweep])).results
+    comparisons = compare(results).comparisons
+    bars = charts.change_figure(comparisons).axes[0].containers
+    expected = 100 * (correct_of(sweep, "column").mean() - correct_of(sweep, "row").mean())
+    assert [container.patches[0].get_height() for container in bars if container.get_label() == "column"] == (
+        pytest.approx([expected])
+    )
+    axes = charts.learning_figure(results).axes[0]
+    heights = {c.get_label(): c.lines[0].get_ydata()[0] for c in axes.containers}
+    assert heights["learned from it (REOrder)"] == pytest.approx(100 * correct_of(sweep, "learned").mean())
+    assert heights["equal noise, nothing learned"] == pytest.approx(100 * correct_of(sweep, "noise").mean())
+    curves = charts.training_figure(results).axes[0]
+    assert curves.lines[0].get_ydata().tolist() == pytest.approx([0, 10, 20])
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"orders": {}}', '{"grid": [4, 4], "orders": [1]}'])
+def test_a_file_that_is_no_prior_is_refused(tmp_path, content):
+    (tmp_path / "prior.json").write_text(content)
+    with pytest.raises(ValueError, match="is not the result of a prior"):
+        charts.read_prior(tmp_path / "prior.json")

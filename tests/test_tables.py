@@ -1,0 +1,64 @@
+"""Tables as files: what is written can be read back, and nothing in it is markup by accident."""
+
+import csv
+import io
+
+import pytest
+
+from reorder.tables import Number, Table, escape_latex, to_csv, to_latex, to_markdown, write_table
+
+TABLE = Table(
+    "t",
+    "A caption with 5% of_it.",
+    ("order|", "top-1 (%)", "p"),
+    [("row, fixed", Number(91.23456, 1.48), Number(0.5, digits=3)), ('a "b"', Number(7.0), "")],
+    ["A note\nin two lines."],
+)
+
+
+def test_a_number_is_shown_with_its_error_and_digits():
+    assert str(Number(91.236, 1.482)) == "91.24 ± 1.48"
+    assert str(Number(1234.5678, digits=0)) == "1235"
+    assert str(Number(-0.0004, 0.0, 3)) == "-0.000 ± 0.000"
+
+
+def test_csv_parses_back_to_full_precision_with_errors_in_their_own_columns():
+    head, first, second = csv.reader(io.StringIO(to_csv(TABLE)))
+    assert head == ["order|", "top-1 (%)", "top-1 (%) standard error", "p", "p standard error"]
+    assert first == ["row, fixed", "91.23456", "1.48", "0.5", ""]
+    assert second == ['a "b"', "7.0", "", "", ""]
+
+
+def test_markdown_has_the_caption_a_row_each_and_the_notes():
+    lines = to_markdown(TABLE).splitlines()
+    assert lines[0] == TABLE.caption
+    assert lines[2] == r"| order\| | top-1 (%) | p |"
+    assert lines[4] == "| row, fixed | 91.23 ± 1.48 | 0.500 |"
+    assert lines[-1] == "- A note in two lines."
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("transformer_xl & 5%", r"transformer\_xl \& 5\%"),
+        ("#1 {a} $", r"\#1 \{a\} \$"),
+        ("a\\b ^~", r"a\textbackslash{}b \textasciicircum{}\textasciitilde{}"),
+        ("1 ± 2", r"1 $\pm$ 2"),
+    ],
+)
+def test_latex_escapes(text, escaped):
+    assert escape_latex(text) == escaped
+
+
+def test_latex_is_a_plain_tabular_with_numbers_to_the_right():
+    lines = to_latex(TABLE).splitlines()
+    assert lines[1] == r"\begin{tabular}{lrr}"
+    assert lines[5] == r"row, fixed & 91.23 $\pm$ 1.48 & 0.500 \\"
+    assert all(line.count("&") == 2 for line in lines if line.endswith(r"\\"))
+    assert r"\toprule" not in to_latex(TABLE)
+
+
+def test_all_three_files_are_written_and_nothing_else(tmp_path):
+    write_table(TABLE, tmp_path / "new")
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["t.csv", "t.md", "t.tex"]
+    assert (tmp_path / "new" / "t.csv").read_text() == to_csv(TABLE)
