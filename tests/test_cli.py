@@ -50,7 +50,7 @@ def test_train_ends_with_a_table_of_three_orders_and_a_report(tmp_path):
     assert "is finished already" in again.stdout
     report = reorder("report", tmp_path / "run", tmp_path / "run" / "fixed-row", "-o", tmp_path / "report")
     assert report.returncode == 0, report.stderr
-    assert "learned from hilbert" in (tmp_path / "report" / "orders.md").read_text()
+    assert "learned from column" in (tmp_path / "report" / "orders.md").read_text()
     one = reorder("evaluate", "run", "--order", "run/fixed-row/order.json", cwd=tmp_path)
     assert one.returncode == 0, one.stderr
     assert "digits, 360 images" in one.stdout

@@ -47,6 +47,8 @@ def test_central_patches():
     seven = ev.central((7, 7)).reshape(7, 7)  # radius 1.75: the middle and its eight neighbours
     assert seven.sum() == 9
     assert seven[2:5, 2:5].all()
+    assert ev.central((2, 2)).all()
+    assert ev.central((1, 6)).nonzero()[0].tolist() == [2, 3]
     assert ev.central((3, 5), 0).nonzero()[0].tolist() == [7]
     assert ev.central((3, 5), 100).all()
     with pytest.raises(ValueError, match="widen --radius"):

@@ -129,7 +129,7 @@ def train(
             for run in runs:
                 write_run_figures(run)
             page, (first, *_) = write_report(runs, directory.path / "report")
-            display.console.print(terminal_table(first))
+            display.console.print(terminal_table(first, shown=6))
             display.say(f"report: {page}")
 
 
@@ -267,7 +267,7 @@ def report(
     options = Options(tuple(map(_cell, track or [])), radius, prior)
     page, (first, *rest) = write_report(expand(runs), out, options)
     display = Display()
-    display.console.print(terminal_table(first))
+    display.console.print(terminal_table(first, shown=6))
     for note in (note for table in rest if table.name == "runs" for note in table.notes):
         display.say(f"note: {note}")
     display.say(f"report: {page}")

@@ -142,9 +142,9 @@ def centre_table(learned: Sequence[Policy], radius: float | None) -> Table:
     moved: dict[tuple[str, str, str], dict[int, list[tuple[float, ...]]]] = {}
     for whole in (False, True):
         for result, found, initial in learned:
-            shift = centre_shift(initial, np.array(result.summary["order"]), result.grid, radius)
+            slots = centre_shift(initial, np.array(result.summary["order"]), result.grid, radius)
             name = (result.model, result.data, "all starts" if whole else result.order)
-            row = (shift, found.tau[-1], found.footrule[-1], found.footrule_share[-1])
+            row = (slots, found.tau[-1], found.footrule[-1], found.footrule_share[-1])
             moved.setdefault(name, {}).setdefault(result.seed, []).append(row)
     rows: list[tuple[Cell, ...]] = []
     for name, by_seed in moved.items():

@@ -98,14 +98,17 @@ def to_latex(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def terminal_table(table: Table) -> rich.table.Table:
-    """A table for the terminal, numbers to the right."""
-    drawn = rich.table.Table(*table.headings, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column, number in zip(drawn.columns, _numeric(table), strict=True):
+def terminal_table(table: Table, shown: int | None = None) -> rich.table.Table:
+    """The first columns of a table for the terminal, numbers to the right, names and numbers unbroken."""
+    headings = table.headings[:shown]
+    drawn = rich.table.Table(*headings, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    drawn.columns[0].no_wrap = True
+    for column, number in zip(drawn.columns, _numeric(table)[:shown], strict=True):
+        column.overflow = "fold"  # names are worth a second line
         if number:
             column.justify, column.no_wrap = "right", True
     for row in table.rows:
-        drawn.add_row(*map(str, row))
+        drawn.add_row(*map(str, row[:shown]))
     return drawn
 
 
