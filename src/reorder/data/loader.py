@@ -135,25 +135,64 @@ class Loader:
 
     def _replies(self, split: Split, requests: list[Request], replace: bool) -> Iterator[Reply]:
         """Normalised replies, in the order of the requests."""
-        reader = Reader(split, self.settings.max_broken, replace)
-        workers = 0 if isinstance(split, Memory) else min(_workers(self.settings), len(requests))
-        replies = _in_processes(reader, requests, workers) if workers else map(reader.__getitem__, requests)
-        for reply in replies:
-            self._report(reply.broken)
+        for reply in _read_all(split, requests, self.settings, replace, self.broken):
             images = reply.images.float().mul_(self._scale).add_(self._shift)
             yield Reply(images, reply.labels, reply.broken)
 
-    def _report(self, broken: dict[str, str]) -> None:
-        for where, reason in broken.items():
-            if where in self.broken:
+
+class Images:
+    """Images of a split as they are, without labels; broken ones are left out and counted."""
+
+    def __init__(self, split: Split, indices: Tensor, settings: config.Data):
+        self.split, self.indices, self.settings = split, indices, settings
+        self.broken: dict[str, str] = {}  # where each broken image is -> what is wrong with it
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def subset(self, count: int, random: np.random.Generator) -> "Images":
+        """So many of them, chosen at random and in their old sequence, with the same count of broken ones."""
+        chosen = np.sort(random.choice(len(self), min(count, len(self)), replace=False))
+        part = Images(self.split, self.indices[torch.from_numpy(chosen)], self.settings)
+        part.broken = self.broken
+        return part
+
+    def batches(self, size: int) -> Iterator[Tensor]:
+        """The images in sequence, uint8 (b, C, H, W) with b at most `size`."""
+        parts = self.indices.split(size)
+        requests = [Request(indices, torch.zeros(len(indices), dtype=torch.bool)) for indices in parts]
+        replies = _read_all(self.split, requests, self.settings, False, self.broken)
+        for indices, reply in zip(parts, replies, strict=True):
+            if not reply.broken:
+                yield reply.images
                 continue
-            self.broken[where] = reason
-            logger.warning("broken image %s: %s", where, reason)
-            if len(self.broken) > self.settings.max_broken:
-                raise ValueError(
-                    f"more than data.max_broken={self.settings.max_broken} images are broken; "
-                    f"the last is {where}: {reason}"
-                )
+            whole = torch.tensor([self.split.name(int(index)) not in reply.broken for index in indices])
+            if whole.any():
+                yield reply.images[whole]
+
+
+def _read_all(
+    split: Split, requests: list[Request], settings: config.Data, replace: bool, broken: dict[str, str]
+) -> Iterator[Reply]:
+    """Replies in the order of the requests; broken images are logged and added to `broken`."""
+    reader = Reader(split, settings.max_broken, replace)
+    workers = 0 if isinstance(split, Memory) else min(_workers(settings), len(requests))
+    replies = _in_processes(reader, requests, workers) if workers else map(reader.__getitem__, requests)
+    for reply in replies:
+        _report(reply.broken, broken, settings.max_broken)
+        yield reply
+
+
+def _report(found: dict[str, str], broken: dict[str, str], max_broken: int) -> None:
+    for where, reason in found.items():
+        if where in broken:
+            continue
+        broken[where] = reason
+        logger.warning("broken image %s: %s", where, reason)
+        if len(broken) > max_broken:
+            raise ValueError(
+                f"more than data.max_broken={max_broken} images are broken; the last is {where}: {reason}"
+            )
 
 
 def _workers(settings: config.Data) -> int:
