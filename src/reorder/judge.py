@@ -34,7 +34,7 @@ def load_run(directory: RunDir, experiment: Experiment | None = None) -> Run:
             f"{directory.path} has no checkpoint yet; train it with: reorder train --resume {directory.path}"
         )
     tensors, state = checkpoint
-    run = setup(experiment or own)
+    run = setup(experiment or own, prior=directory.prior())
     model = unwrapped(run.model)
     classes, channels = len(tensors["model.head.bias"]), model.tokens.image_shape[0]
     pixels = tensors["model.tokens.patch_embed.proj.weight"].shape[1]

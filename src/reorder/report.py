@@ -27,6 +27,8 @@ HEADINGS = ("order", "model", "top-1 (%)", "top-5 (%)", "images/s")
 def name_of(summary: dict[str, Any]) -> str:
     """What a run reads in: a fixed scan, what was learned from one, or any order."""
     scan = Path(summary["scan"]).stem
+    if "prior_scan" in summary:
+        scan = f"prior ({summary['prior_scan']})"
     names = {"none": f"{scan}, fixed", "global": f"learned from {scan}", "random": "random every batch"}
     return names[summary["policy"]]
 

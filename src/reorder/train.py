@@ -35,17 +35,31 @@ from reorder.run_dir import RunDir
 
 
 def train(
-    experiment: Experiment, directory: RunDir, display: Display, world: World | None = None
+    experiment: Experiment,
+    directory: RunDir,
+    display: Display,
+    world: World | None = None,
+    prior_of: RunDir | None = None,
 ) -> dict[str, Any]:
-    """Train one experiment into its run directory, from where it stopped if it was begun; its summary."""
+    """Train one experiment into its run directory, from where it stopped if it was begun; its summary.
+
+    With order.scan=prior the prior is measured, unless this run, or the one given, has recorded it.
+    """
     directory.check(experiment)
     if (finished := directory.summary()) is not None:
         display.say(f"{directory.path} is finished already")
         return finished
     track.check(experiment.train.track)
-    run = setup(experiment, world or World(0, 1, torch.device("cpu")))
+    prior = None
+    if experiment.order.scan == "prior":
+        from reorder.prior.choice import recorded_or_measured  # here, for most runs do without it
+
+        prior = recorded_or_measured(experiment, [directory, prior_of or directory], display)
+    run = setup(experiment, world or World(0, 1, torch.device("cpu")), prior)
     if run.world.first:
         directory.create(experiment)
+        if prior is not None:
+            directory.write_prior(prior)
     restore(run, directory, display)
     stop, steps = StopSignals(), run.loader.steps_per_epoch
     with (
@@ -204,6 +218,7 @@ def summarise(run: Run, result: Evaluation, order: Tensor) -> dict[str, Any]:
         "data": experiment.data.name,
         "grid": list(unwrapped(run.model).grid),
         "scan": experiment.order.scan,
+        **({"prior_scan": run.prior["chosen"]["scan"]} if run.prior else {}),
         "policy": experiment.order.policy,
         "epochs": experiment.train.epochs,
         "seed": experiment.train.seed,
@@ -271,5 +286,5 @@ def train_with_comparison(
             runs.insert(0, (fixed, RunDir(directory.path / name)))
     directory.check(experiment)
     for each, where in reversed(runs):
-        train(each, where, display, world)
+        train(each, where, display, world, prior_of=directory)
     return [where for _, where in runs]

@@ -3,8 +3,6 @@
 The result is one dictionary, which is prior.json; tables, figures and training read it.
 """
 
-import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ from rich.table import Table
 
 from reorder import order as orders
 from reorder.display import Display
-from reorder.learner import random_order
 from reorder.prior.codes import Codes
 from reorder.prior.compressibility import (
     ENCODINGS,
@@ -39,10 +36,10 @@ MEASURES = {
 }
 
 
-def named_orders(grid: tuple[int, int], files: list[Path], seed: int) -> dict[str, np.ndarray]:
+def named_orders(grid: tuple[int, int], files: list[Path], seed: int = 0) -> dict[str, np.ndarray]:
     """The scans of a grid, the orders in files by the name of the file, and one random order."""
     named = {name: scan(*grid).numpy() for name, scan in SCANS.items()}
-    named[FLOOR] = random_order(grid, seed).numpy()
+    named[FLOOR] = np.random.default_rng(seed).permutation(grid[0] * grid[1])
     for file in files:
         name = file.stem if file.stem not in named else str(file)
         named[name] = orders.load(file, grid).order.numpy()
@@ -51,7 +48,7 @@ def named_orders(grid: tuple[int, int], files: list[Path], seed: int) -> dict[st
 
 def measure(codes: Codes, named: dict[str, np.ndarray], scope: str, display: Display) -> dict[str, Any]:
     """The prior of codes: each named order (N,) by each measure, the rankings, and the chosen scan."""
-    check(codes, scope)
+    check(codes.grid, len(codes.codes), scope)
     stacked, images = np.stack([*named.values()]), len(codes.codes)
     reductions, one_stream = _reductions(codes, stacked, scope, display)
     with display.progress("sequences counted", images * len(named) * len(DEPTHS)) as done:
@@ -84,17 +81,16 @@ def measure(codes: Codes, named: dict[str, np.ndarray], scope: str, display: Dis
     return prior
 
 
-def check(codes: Codes, scope: str) -> None:
+def check(grid: tuple[int, int], images: int, scope: str) -> None:
     """Refuse what cannot be measured."""
     if scope not in SCOPES:
         raise ValueError(f"unknown scope {scope!r}; choose from {', '.join(SCOPES)}")
-    rows, columns = codes.grid
-    if rows * columns < 3:
+    if grid[0] * grid[1] < 3:
         raise ValueError(
-            f"a {rows}x{columns} grid has no order to speak of; choose a smaller model.patch_size"
+            f"a {grid[0]}x{grid[1]} grid has no order to speak of; choose a smaller model.patch_size"
         )
-    if len(codes.codes) < 2:
-        raise ValueError(f"{len(codes.codes)} image has no standard error; the prior needs at least 2")
+    if images < 2:
+        raise ValueError(f"the prior needs at least 2 images for a standard error, got {images}")
 
 
 def _reductions(
@@ -192,26 +188,33 @@ def notes(prior: dict[str, Any]) -> list[str]:
         if moved > SPARSE:
             fewest = min(row["codes_per_context"] for row in found)
             said.append(
-                f"entropy given {depth}: only {fewest:.1f} codes per context, the correction moves it by "
-                f"up to {moved:.2f} bits; more images or a smaller codebook would make it sure"
+                f"entropy given {depth}: {fewest:.1f} codes per context; the correction moves it by up to "
+                f"{moved:.2f} bits, and differences of that size are unsure"
             )
     return said
 
 
 def _compression_rows(prior: dict[str, Any]) -> list[tuple[str, ...]]:
     """Headings, then a row per order, the most compressible by unigram LZMA first."""
-    one = ("one stream",) if prior["scope"] == "corpus" else ()
-    headings = [f"order, by {prior['scope']}"]
+    headings = ["order"]
     for encoding in ENCODINGS:
-        headings += [f"{encoding} (%)", *one, "ratio", "bits/code"]
+        headings += [f"{encoding} (%)", "ratio", "bits"]
     rows = [tuple(headings)]
     for name in _sorted_names(prior):
         cells = [name]
         for found in (prior["orders"][name][encoding] for encoding in ENCODINGS):
             cells.append(f"{found['reduction']:.2f} ± {found['reduction_sem']:.2f}")
-            cells += [f"{found['one_stream']:.2f}" for _ in one]
             cells += [f"{found['ratio']:.3f}", f"{found['bits_per_code']:.2f}"]
         rows.append(tuple(cells))
+    return rows
+
+
+def _one_stream_rows(prior: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Headings, then a row per order: the reduction of one stream over all images, which has no error."""
+    rows: list[tuple[str, ...]] = [("one stream (%)", *ENCODINGS)]
+    for name in _sorted_names(prior):
+        found = prior["orders"][name]
+        rows.append((name, *(f"{found[encoding]['one_stream']:.2f}" for encoding in ENCODINGS)))
     return rows
 
 
@@ -238,13 +241,19 @@ def _sorted_names(prior: dict[str, Any]) -> list[str]:
     return sorted(prior["orders"], key=lambda name: -value(prior, name, "unigram"))
 
 
-def terminal_tables(prior: dict[str, Any]) -> list[Table]:
+def _all_rows(prior: dict[str, Any]) -> list[list[tuple[str, ...]]]:
     """Compression and entropy of the orders, and how the measures agree."""
+    one = [_one_stream_rows(prior)] if prior["scope"] == "corpus" else []
+    return [_compression_rows(prior), *one, _entropy_rows(prior), _agreement_rows(prior)]
+
+
+def terminal_tables(prior: dict[str, Any]) -> list[Table]:
+    """All there is to show, for the terminal."""
     tables = []
-    for headings, *rows in (_compression_rows(prior), _entropy_rows(prior), _agreement_rows(prior)):
+    for headings, *rows in _all_rows(prior):
         table = Table(*headings, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for column in table.columns[1:]:
-            column.justify = "right"
+            column.justify, column.no_wrap = "right", True
         for row in rows:
             table.add_row(*row)
         tables.append(table)
@@ -252,31 +261,9 @@ def terminal_tables(prior: dict[str, Any]) -> list[Table]:
 
 
 def markdown_tables(prior: dict[str, Any]) -> str:
-    """The same tables as Markdown."""
+    """The same as Markdown."""
     texts = []
-    for headings, *rows in (_compression_rows(prior), _entropy_rows(prior), _agreement_rows(prior)):
+    for headings, *rows in _all_rows(prior):
         lines = [headings, ("---",) * len(headings), *rows]
         texts.append("".join(f"| {' | '.join(cells)} |\n" for cells in lines))
     return "\n".join(texts)
-
-
-def save(prior: dict[str, Any], path: Path) -> None:
-    """Write a prior as JSON, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.tmp")
-    with open(temporary, "w") as file:
-        file.write(json.dumps(prior, indent=1) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-
-
-def load(path: Path) -> dict[str, Any]:
-    """Read a prior that was saved."""
-    try:
-        prior = json.loads(path.read_text())
-    except (OSError, ValueError):
-        prior = None
-    if not isinstance(prior, dict) or prior.get("format") != FILE_FORMAT:
-        raise ValueError(f"{path} is missing or damaged; remove the run directory to start anew")
-    return prior
