@@ -72,8 +72,8 @@ class Cache:
             return None
         if kept.get("version") != self.version:
             raise ValueError(
-                f"{self.path} was made by version {kept.get('version')} of the tokenizer, and this is version "
-                f"{self.version}; remove it, or choose another cache"
+                f"{self.path} was made by version {kept.get('version')} of the tokenizer, and this is "
+                f"version {self.version}; remove it, or choose another cache"
             )
         return kept
 

@@ -140,7 +140,7 @@ class Tally:
         self.squares: Tensor | float = 0.0  # (C,)
 
     def add(self, images: Tensor, codes: Tensor, rebuilt: Tensor | None) -> None:
-        """A batch: images and what is rebuilt of them (B, C, H, W) in 0..255, and codes (B, rows, columns)."""
+        """Images and what is rebuilt of them, (B, C, H, W) in 0..255, and codes (B, rows, columns)."""
         self.images += len(images)
         self.uses += torch.bincount(codes.flatten(), minlength=len(self.uses))
         if rebuilt is not None:
