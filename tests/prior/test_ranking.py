@@ -123,8 +123,8 @@ def test_agreement_is_kendalls_tau():
 def test_an_entropy_of_too_few_codes_is_said_to_be_unsure():
     codes = np.random.default_rng(1).integers(0, 64, (30, 48)).astype(np.uint8)
     said = notes(measure(Codes(codes, 64, GRID, {}), named_orders(GRID, []), "image", QUIET))
-    assert len(said) == 2
-    assert said[1].startswith("entropy given 2: 1.2 codes per context; the correction moves it by up to 0.")
+    assert said[0].startswith("entropy given 1: 22 codes per context; the correction moves it by up to 0.")
+    assert said[1] == "entropy given 2: 1.2 codes per context are too few to rank orders by"
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from reorder.scans import SCANS
 FILE_FORMAT = "reorder.prior/1"
 FLOOR = "random"  # one random order: what no scan should be compressed worse than
 SPARSE = 0.1  # bits by which the correction may move an entropy before it is said to be unsure
+FEW = 10  # codes per context, below which an entropy says more about how rare contexts are
 MEASURES = {
     "unigram": "LZMA unigram",
     "bigram": "LZMA bigram",
@@ -185,10 +186,14 @@ def notes(prior: dict[str, Any]) -> list[str]:
     for depth in DEPTHS:
         found = [row[f"entropy{depth}"] for row in prior["orders"].values()]
         moved = max(row["corrected"] - row["plug_in"] for row in found)
-        if moved > SPARSE:
-            fewest = min(row["codes_per_context"] for row in found)
+        fewest = min(row["codes_per_context"] for row in found)
+        if fewest < FEW:
             said.append(
-                f"entropy given {depth}: {fewest:.1f} codes per context; the correction moves it by up to "
+                f"entropy given {depth}: {fewest:.1f} codes per context are too few to rank orders by"
+            )
+        elif moved > SPARSE:
+            said.append(
+                f"entropy given {depth}: {fewest:.0f} codes per context; the correction moves it by up to "
                 f"{moved:.2f} bits, and differences of that size are unsure"
             )
     return said
