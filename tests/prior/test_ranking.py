@@ -152,6 +152,7 @@ class Finished:
             "grid": [6, 8],
             "top1": 0.5,
             "seed": 0,
+            "scan": "spiral",
         }
         self.result |= {"top1_sem": 0.01, "order": SCANS["spiral"](*GRID).tolist(), **changes}
 

@@ -52,10 +52,12 @@ def match_run(run: RunDir, grid: tuple[int, int], named: dict[str, np.ndarray]) 
     if tuple(summary["grid"]) != grid:
         grids = ["x".join(map(str, each)) for each in (summary["grid"], grid)]
         raise ValueError(f"{run.path} reads a {grids[0]} grid, but a {grids[1]} grid is measured")
-    for name, order in named.items():
-        if summary["order"] == order.tolist():
-            return name, summary
-    raise ValueError(f"{run.path} reads in an order that is not measured; add --order {run.path}/order.json")
+    same = [name for name, order in named.items() if summary["order"] == order.tolist()]
+    if not same:
+        raise ValueError(
+            f"{run.path} reads in an order that is not measured; add --order {run.path}/order.json"
+        )
+    return summary["scan"] if summary["scan"] in same else same[0], summary
 
 
 def points_of(
