@@ -18,7 +18,12 @@ MOST_CODES = 8192  # as many as Chameleon's
 SAMPLE = 2**17  # patches to fit to, at most; 64 for each of 2,048 codes
 SAMPLE_VALUES = 2**27  # numbers in them, at most: half a gigabyte
 PATCHES_PER_IMAGE = 16  # at least, where there are as many: so at most 8,192 images are decoded for the fit
-DISTANCES = 2**22  # to hold at once
+START = 4096  # different patches among which k-means++ looks for the first centres
+START_CODES = (
+    256  # up to which it does; beyond, it would take minutes, and they are different patches at random
+)
+PASSES = 5  # over the sample, at most
+DISTANCES = 2**19  # to hold at once: they stay in the processor's cache
 
 
 class KMeans:
@@ -33,19 +38,32 @@ class KMeans:
         cls, images: Images, patch_size: int, codebook_size: int | None, seed: int, display: Display
     ) -> Self:
         """Mini-batch k-means on a sample of the patches of a sample of the images."""
-        from sklearn.cluster import MiniBatchKMeans  # here, for it takes long to import
+        from sklearn.cluster import MiniBatchKMeans, kmeans_plusplus  # here, for it takes long to import
 
         check_codebook_size(codebook_size)
         patches = sample_patches(images, patch_size, seed, display)
         size = codebook_size or choose_codebook_size(len(patches), MOST_CODES)
-        distinct = len({patch.tobytes() for patch in patches})
-        if distinct <= size:  # then every different patch is a code of its own
-            if distinct < size:
-                display.say(f"only {distinct} different patches: a codebook of {distinct}, not {size}")
-            centres = np.unique(patches, axis=0).astype(np.float32)
-            return cls(torch.from_numpy(centres), patch_size, len(patches))
-        model = MiniBatchKMeans(size, batch_size=4096, n_init=1, random_state=seed, compute_labels=False)
-        model.fit(patches.astype(np.float32))
+        distinct = np.array(sorted({patch.tobytes(): i for i, patch in enumerate(patches)}.values()))
+        values = patches.astype(np.float32)
+        if len(distinct) <= size:  # then every different patch is a code of its own
+            if len(distinct) < size:
+                display.say(
+                    f"only {len(distinct)} different patches: a codebook of {len(distinct)}, not {size}"
+                )
+            return cls(torch.from_numpy(values[distinct]), patch_size, len(patches))
+        centres = values[np.random.default_rng(seed).permutation(distinct)[: max(size, START)]]
+        if size <= START_CODES:
+            centres, _ = kmeans_plusplus(centres, size, random_state=seed)
+        model = MiniBatchKMeans(
+            size,
+            init=centres[:size],
+            n_init=1,
+            batch_size=4096,
+            max_iter=PASSES,
+            random_state=seed,
+            compute_labels=False,
+        )
+        model.fit(values)
         return cls(torch.from_numpy(model.cluster_centers_.astype(np.float32)), patch_size, len(patches))
 
     @classmethod
@@ -63,10 +81,11 @@ class KMeans:
         rows, columns = images.shape[2] // self.patch_size, images.shape[3] // self.patch_size
         patches = patchify(images, self.patch_size).flatten(0, 1)
         # |x - c|^2 = |x|^2 + 2 (|c|^2 / 2 - x c), of which the first is the same for all codes
-        half_squares, columns_of = self.centres.square().sum(1) / 2, self.centres.T
+        half_squares, transposed = self.centres.square().sum(1) / 2, self.centres.T
         parts = patches.split(max(1, DISTANCES // self.codebook_size))
-        nearest = [torch.addmm(half_squares, part.float(), columns_of, alpha=-1).argmin(1) for part in parts]
-        return torch.cat(nearest).view(len(images), rows, columns)
+        distances = (torch.addmm(half_squares, part.float(), transposed, alpha=-1) for part in parts)
+        nearest = np.concatenate([part.numpy().argmin(1) for part in distances])  # numpy's is the faster
+        return torch.from_numpy(nearest).view(len(images), rows, columns)
 
     def decode(self, codes: Tensor) -> Tensor:
         return unpatchify(self.centres[codes.flatten(1)], (codes.shape[1], codes.shape[2]), self.patch_size)
