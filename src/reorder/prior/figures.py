@@ -98,5 +98,5 @@ def scatter_figure(points: dict[str, list[dict[str, Any]]]) -> Figure:
             axes.annotate(point["name"], at, (4, 4), textcoords="offset points", fontsize=9)
         axes.set(xlabel="percentage reduction (LZMA unigram)", ylabel="top-1 (%)", title=model)
         axes.grid(alpha=0.3)
-        axes.margins(0.15)
+        axes.margins(x=0.35, y=0.15)  # room for the names
     return figure
