@@ -27,7 +27,7 @@ def test_version_and_help():
     assert reorder("--version").stdout.startswith("reorder 0.")
     top = reorder("--help")
     assert top.returncode == 0
-    for command in ("train", "evaluate", "sweep", "report", "scans", "coverage", "bench"):
+    for command in ("train", "prior", "evaluate", "sweep", "report", "scans", "coverage", "bench"):
         assert command in top.stdout
         shown = reorder(command, "--help")
         assert shown.returncode == 0

@@ -53,3 +53,16 @@ def test_quiet_says_nothing(capsys):
         progress.step("policy", 0.1, 1.0, 0.5, 10.0)
         progress.epoch(LINE)
     assert capsys.readouterr().out == ""
+
+
+def test_a_count_is_a_bar_or_one_line_or_nothing(capsys):
+    for terminal, expected in ((True, r"images.* 3/3 "), (False, r"^images: 3 in \d+\.\d s\n$")):
+        screen = io.StringIO()
+        display = Display(console=Console(file=screen, force_terminal=terminal, width=80, height=24))
+        with display.progress("images", 3) as advance:
+            advance(2)
+            advance(1)
+        assert re.search(expected, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue()))
+    with Display(quiet=True).progress("images", 3) as advance:
+        advance(3)
+    assert capsys.readouterr().out == ""

@@ -134,6 +134,53 @@ def train(
 
 
 @app.command()
+def prior(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PRESET | FILE.yaml] [key=value ...]", help="Whose data and patches; default: digits."
+        ),
+    ] = None,
+    tokenizer: Annotated[str, typer.Option(help="kmeans, vqvae or chameleon.")] = "kmeans",
+    codebook: Annotated[int | None, typer.Option(help="Codes; default: by the number of patches.")] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="Of chameleon: a directory, or a name on the hub.")
+    ] = None,
+    images: Annotated[int | None, typer.Option(help="How many, chosen at random; default: all.")] = None,
+    scope: Annotated[str, typer.Option(help="image: a stream for each; corpus: for many.")] = "image",
+    order: Annotated[
+        list[Path] | None, typer.Option(help="An order file to measure too; repeat for more.")
+    ] = None,
+    runs: Annotated[
+        list[Path] | None, typer.Option(help="A run with a fixed order, for the scatter; repeat.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write.")] = Path("prior"),
+    cache: Annotated[
+        Path | None, typer.Option(help="Where codes are kept; default: ~/.cache/reorder.")
+    ] = None,
+) -> None:
+    """Measure how compressible the training images are in each scan, and name the least compressible.
+
+    Patches become codes, which are laid out in each scan, in the orders given, and in a random one as the
+    floor. LZMA by single codes and by pairs, and two conditional entropies, rank them. OUT gets prior.json,
+    table.md and prior.png, and with runs scatter.png: top-1 against reduction. `order.scan=prior` trains with
+    the scan that is found.
+
+    Example: `reorder prior data.name=idx model.image_size=28 model.patch_size=4 --out prior/fashion`
+
+    Example: `reorder prior paper/vit-imagenet-row data.root=imagenet --tokenizer chameleon --weights DIR`
+
+    Example: `reorder prior --runs runs/row --runs runs/column` (digits; a panel for each model)
+    """
+    from reorder.prior.report import write_prior  # here, for other commands do without it
+
+    base, file, overrides, _ = _split_arguments(arguments or [])
+    experiment = build(base, file, overrides)
+    options = {"tokenizer": tokenizer, "codebook_size": codebook, "weights": weights, "images": images}
+    write_prior(experiment, options, scope, order or [], [RunDir(run) for run in runs or []], out, cache)
+
+
+@app.command()
 def evaluate(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN | A B", help="A run to evaluate, or two to compare.")

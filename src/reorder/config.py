@@ -126,7 +126,9 @@ class Train:
 class Order:
     """The order that is read, or from which the policy starts, and how the policy learns."""
 
-    scan: str = "row"  # a scan, `random` for one random order, or the path of an order file
+    scan: str = "row"  # a scan, `random` for one random order, `prior`, or the path of an order file
+    tokenizer: str = "kmeans"  # of `prior`: what turns patches into codes
+    weights: str | None = None  # of the tokenizer chameleon: a directory, or a name on the hub
     # `noise`: the noise of `global`, but nothing is learned; `random`: another random order for every batch
     policy: str = "none"
     estimator: str = "exact"
@@ -139,6 +141,9 @@ class Order:
     def __post_init__(self) -> None:
         if self.scan.endswith(".json"):
             self.scan = str(Path(self.scan).resolve())  # the run may be continued from another directory
+        _choose("order.tokenizer", self.tokenizer, ("kmeans", "vqvae", "chameleon"))
+        if self.weights is not None and Path(self.weights).is_dir():
+            self.weights = str(Path(self.weights).resolve())
         _choose("order.policy", self.policy, ("none", "global", "noise", "random"))
         _choose("order.estimator", self.estimator, ("paper", "exact"))
         _choose("order.warmup_order", self.warmup_order, ("row", "init"))

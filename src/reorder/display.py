@@ -1,19 +1,26 @@
 """What the terminal shows during long work: a live bar, plain lines when not a terminal, or nothing."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
 TRAINING_COLUMNS = (
     TextColumn("{task.description}"),
     BarColumn(bar_width=6),
     TextColumn("{task.fields[detail]}"),
+    TimeRemainingColumn(compact=True),
+)
+
+COUNTING_COLUMNS = (
+    TextColumn("{task.description}"),
+    BarColumn(bar_width=20),
+    MofNCompleteColumn(),
     TimeRemainingColumn(compact=True),
 )
 
@@ -85,3 +92,15 @@ class Display:
         else:
             with Bars(*TRAINING_COLUMNS, console=self.console) as bars:
                 yield BarProgress(bars, title, epochs, steps_per_epoch, done_steps)
+
+    @contextmanager
+    def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Count to `total` by calls with the number just done: a bar, or in a pipe one line at the end."""
+        if self.console.is_terminal and not self.quiet:
+            with Bars(*COUNTING_COLUMNS, console=self.console) as bars:
+                task = bars.add_task(title, total=total)
+                yield lambda count: bars.advance(task, count)
+            return
+        began = time.monotonic()
+        yield lambda count: None
+        self.say(f"{title}: {total:,} in {time.monotonic() - began:.1f} s")

@@ -7,14 +7,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+T = TypeVar("T")
 
 
 class World(NamedTuple):
@@ -96,6 +99,23 @@ def gather(tensor: Tensor) -> Tensor:
     parts: list[Tensor | None] = [None] * dist.get_world_size()
     dist.all_gather_object(parts, tensor.cpu())
     return torch.cat([part for part in parts if part is not None])
+
+
+def from_first(make: Callable[[], T]) -> T:
+    """What rank 0 makes, on all ranks; they wait for it as long as it takes, and refuse what it refuses."""
+    if not dist.is_initialized():
+        return make()
+    patient = dist.new_group(backend="gloo", timeout=timedelta(days=30))
+    shared: list[Any] = [None, None]
+    if dist.get_rank() == 0:
+        try:
+            shared[0] = make()
+        except ValueError as error:
+            shared[1] = str(error)
+    dist.broadcast_object_list(shared, group=patient)
+    if shared[1] is not None:
+        raise ValueError(shared[1])
+    return shared[0]
 
 
 class Stopped(Exception):

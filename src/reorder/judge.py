@@ -48,7 +48,7 @@ def load_run(directory: RunDir, experiment: Experiment | None = None, world: Wor
         experiment = dataclasses.replace(
             experiment, train=dataclasses.replace(experiment.train, precision="float32")
         )
-    run = setup(experiment, world)
+    run = setup(experiment, world, directory.prior())
     model = unwrapped(run.model)
     classes, channels = len(tensors["model.head.bias"]), model.tokens.image_shape[0]
     pixels = tensors["model.tokens.patch_embed.proj.weight"].shape[1]

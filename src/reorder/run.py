@@ -53,6 +53,7 @@ class Run:
     learner: OrderLearner | FixedOrder
     optimizer: torch.optim.Optimizer
     initial: Tensor  # the order (N,) the run started from
+    prior: dict[str, Any] | None  # what chose it, if order.scan=prior
     scaler: torch.amp.GradScaler
     ema: AveragedModel | None = None
     step: int = 0
@@ -87,8 +88,8 @@ def derive_seed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def setup(experiment: Experiment, world: World | None = None) -> Run:
-    """Data, model, learner and optimizer of an experiment; a function of its seed."""
+def setup(experiment: Experiment, world: World | None = None, prior: dict[str, Any] | None = None) -> Run:
+    """Data, model, learner and optimizer of an experiment; a function of its seed and the prior, if any."""
     world = world or ALONE
     settings, order = experiment.train, experiment.order
     check_machine(experiment, world)
@@ -106,7 +107,7 @@ def setup(experiment: Experiment, world: World | None = None) -> Run:
         **experiment.model.options,
     ).to(world.device)
     loader = Loader(data, experiment.data, settings.batch_size, settings.seed, world.rank, world.size)
-    initial = initial_order(order.scan, model.grid, settings.seed)
+    initial = initial_order(prior["chosen"]["scan"] if prior else order.scan, model.grid, settings.seed)
     # The learner is small and stays on the CPU: its float64 sums are not for every accelerator.
     learner = _learner(experiment, model.grid, initial, settings.epochs * loader.steps_per_epoch)
     if isinstance(learner, OrderLearner):
@@ -121,7 +122,7 @@ def setup(experiment: Experiment, world: World | None = None) -> Run:
     ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(settings.ema)) if settings.ema else None
     scaler = torch.amp.GradScaler(world.device.type, enabled=settings.precision == "float16")
     parallel = parallelise(model, settings.compile, world)
-    run = Run(experiment, world, loader, parallel, learner, optimizer, initial, scaler, ema)
+    run = Run(experiment, world, loader, parallel, learner, optimizer, initial, prior, scaler, ema)
     run.logits.append(policy_logits(learner))
     return run
 
@@ -175,7 +176,7 @@ def initial_order(name: str, grid: tuple[int, int], seed: int = 0) -> Tensor:
     if name == "random":
         return random_order(grid, seed)
     if name not in SCANS:
-        choices = ", ".join([*SCANS, "random"])
+        choices = ", ".join([*SCANS, "random", "prior"])
         raise ValueError(
             f"order.scan: unknown scan {name!r}; choose from {choices}, or an order file (*.json)"
         )

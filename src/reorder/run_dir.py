@@ -5,6 +5,7 @@ metrics.jsonl   one line per epoch
 policy.npz      logits (epochs + 1, N), the first row before training, and the initial order (N,)
 checkpoints/    the state after a step: the newest, and those before it that are kept
 correct.npy     one bool per validation image
+prior.json      with order.scan=prior, the measurements that chose the scan
 summary.json    results; written last, so that its presence says the run is finished
 sample.png      one validation image, for drawings
 order.json      the order to use at test time
@@ -99,6 +100,14 @@ class RunDir:
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         self._write("summary.json", json.dumps(summary, indent=1) + "\n")
+
+    def prior(self) -> dict[str, Any] | None:
+        """What chose the scan, or None if nothing is recorded."""
+        path = self.path / "prior.json"
+        return _read(path, lambda: dict(json.loads(path.read_text()))) if path.exists() else None
+
+    def write_prior(self, prior: dict[str, Any]) -> None:
+        self._write("prior.json", json.dumps(prior, indent=1) + "\n")
 
     def reopen(self, experiment: Experiment) -> None:
         """Write down what is changed for a continuation; results of a shorter run are put aside."""

@@ -41,16 +41,27 @@ def train(
     display: Display,
     world: World | None = None,
     stop: StopSignals | None = None,
+    prior_of: RunDir | None = None,
 ) -> dict[str, Any]:
-    """Train one experiment into its run directory, from where it stopped if it was begun; its summary."""
+    """Train one experiment into its run directory, from where it stopped if it was begun; its summary.
+
+    With order.scan=prior the prior is measured, unless this run, or the one given, has recorded it.
+    """
     directory.check(experiment)
     if (finished := directory.summary()) is not None:
         display.say(f"{directory.path} is finished already")
         return finished
     track.check(experiment.train.track)
-    run = setup(experiment, world)
+    prior = None
+    if experiment.order.scan == "prior":
+        from reorder.prior.choice import recorded_or_measured  # here, for most runs do without it
+
+        prior = recorded_or_measured(experiment, [directory, prior_of or directory], display)
+    run = setup(experiment, world, prior)
     if run.world.first:
         directory.create(experiment)
+        if prior is not None:
+            directory.write_prior(prior)
     restore(run, directory, display)
     stop, steps = stop or StopSignals(), run.loader.steps_per_epoch
     with (
@@ -248,6 +259,7 @@ def summarise(run: Run, result: Evaluation, order: Tensor) -> dict[str, Any]:
         "data": experiment.data.name,
         "grid": list(unwrapped(run.model).grid),
         "scan": experiment.order.scan,
+        **({"prior_scan": run.prior["chosen"]["scan"]} if run.prior else {}),
         "policy": experiment.order.policy,
         "epochs": experiment.train.epochs,
         "seed": experiment.train.seed,
@@ -344,7 +356,7 @@ def train_with_comparison(
             runs.insert(0, (fixed, RunDir(directory.path / name)))
     directory.check(experiment)
     for each, where in reversed(runs):
-        train(each, where, display, world, stop)
+        train(each, where, display, world, stop, prior_of=directory)
         if stop is not None and on_any([bool(stop.number)], (world or ALONE).device)[0]:
             raise Stopped(stop.number or signal.SIGTERM)
     return [where for _, where in runs]

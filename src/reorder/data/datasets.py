@@ -1,6 +1,8 @@
 """Datasets by name: labelled images, split for training and validation and checked before use."""
 
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -32,6 +34,9 @@ class Split(Protocol):
     def name(self, index: int) -> str:
         """Where the image is, for a person."""
 
+    def fingerprint(self) -> str:
+        """The same for the same images in the same sequence; otherwise another, as far as can be told."""
+
 
 class Memory:
     """Images decoded once and kept as uint8 (n, C, H, W) of the model's size."""
@@ -55,6 +60,9 @@ class Memory:
 
     def name(self, index: int) -> str:
         return f"image {index}"
+
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.images.numpy().data).hexdigest()
 
     def _resize(self, images: Tensor) -> Tensor:
         if tuple(images.shape[2:]) == self.shape:
@@ -81,6 +89,11 @@ class Chosen:
 
     def name(self, index: int) -> str:
         return self.split.name(int(self.indices[index]))
+
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256(self.split.fingerprint().encode())
+        digest.update(self.indices.numpy().data)
+        return digest.hexdigest()
 
 
 def choose(split: Split, count: int) -> Split:
@@ -177,6 +190,18 @@ def load_dataset(settings: config.Data, image_shape: tuple[int, int]) -> Dataset
     for name, split in (("training", dataset.train), ("validation", dataset.validation)):
         _check(split, f"the {name} images of {settings.name}", len(dataset.classes))
     return dataset
+
+
+def load_unlabelled(settings: config.Data, image_shape: tuple[int, int]) -> Split:
+    """The training images, for a use without labels: an image_folder without train/ is read whole."""
+    root = Path(settings.root or "")
+    if settings.name == "image_folder" and not settings.train_list and not (root / folders.TRAIN[0]).is_dir():
+        paths = folders.walk(folders.find_root(settings), ".", folders.IMAGES)
+        if not paths:
+            raise ValueError(f"there are no images in data.root={root}")
+        transform = Transform(image_shape, settings.max_pixels or MAX_PIXELS)
+        return folders.Files(root, paths, torch.zeros(len(paths), dtype=torch.long), transform)
+    return load_dataset(settings, image_shape).train
 
 
 def _check(split: Split, what: str, classes: int) -> None:

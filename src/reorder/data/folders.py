@@ -1,5 +1,6 @@
 """Datasets that are trees of image files: <split>/<class>/.../<image>."""
 
+import hashlib
 import os
 import re
 from collections.abc import Callable
@@ -39,6 +40,17 @@ class Files:
 
     def name(self, index: int) -> str:
         return str(self.root / os.fsdecode(self.paths[index]))
+
+    def fingerprint(self) -> str:
+        """Of every path and of its file's size and time."""
+        digest = hashlib.sha256()
+        for path in self.paths:
+            try:
+                status = os.stat(os.path.join(os.fsencode(self.root), path))
+                digest.update(b"%s\0%d %d\0" % (path, status.st_size, status.st_mtime_ns))
+            except OSError:
+                digest.update(path + b"\0missing\0")
+        return digest.hexdigest()
 
     def read(self, index: int) -> Tensor:
         """One image, uint8 (3, H, W)."""
@@ -99,14 +111,15 @@ def find_paths(
         return [f"{split}/{entry.name}" for entry in entries if entry.name.lower().endswith(ending)]
     paths = []
     for folder in folders:
-        found = _walk(root, folder, ending)
+        found = walk(root, folder, ending)
         if not found:
             raise ValueError(f"the class folder {root / folder} has no images")
         paths += found
     return paths
 
 
-def _walk(root: Path, folder: str, ending: str | tuple[str, ...]) -> list[str]:
+def walk(root: Path, folder: str, ending: str | tuple[str, ...]) -> list[str]:
+    """Paths, relative to the root, of the images anywhere below a folder."""
     found = []
     for directory, _, files in os.walk(root / folder, followlinks=True):
         inside = Path(directory).relative_to(root).as_posix()

@@ -1,5 +1,6 @@
 """Datasets of the Hugging Face hub, or saved by its library: hf:<name or path>."""
 
+import hashlib
 import os
 import tempfile
 import weakref
@@ -32,6 +33,13 @@ class Rows:
 
     def name(self, index: int) -> str:
         return f"{self.title} image {index}"
+
+    def fingerprint(self) -> str:
+        """The library's own for a table; of a stream, the content of its temporary file."""
+        if isinstance(self.table, Spool):
+            with open(self.table.file, "rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        return str(self.table._fingerprint)
 
     def read(self, index: int) -> Tensor:
         """One image, uint8 (3, H, W)."""

@@ -145,22 +145,11 @@ class Loader:
 
     def _replies(self, split: Split, requests: list[Request], replace: bool) -> Iterator[Reply]:
         """Normalised replies, in the order of the requests."""
-        reader = Reader(split, self.settings.max_broken, replace)
-        workers = 0 if isinstance(split, Memory) else min(_workers(self.settings), len(requests))
-        replies = _in_processes(reader, requests, workers) if workers else map(reader.__getitem__, requests)
-        for reply in replies:
-            self._report(reply.broken)
+        for reply in _read_all(split, requests, self.settings, replace, self.broken):
+            if self.world_size == 1 and self.has_news:
+                self.share(self.broken)
             images = reply.images.float().mul_(self._scale).add_(self._shift)
             yield Reply(images, reply.labels, reply.broken)
-
-    def _report(self, broken: dict[str, str]) -> None:
-        for where, reason in broken.items():
-            if where in self.broken:
-                continue
-            self.broken[where] = reason
-            logger.warning("broken image %s: %s", where, reason)
-            if self.world_size == 1:
-                self.share(self.broken)
 
     @property
     def has_news(self) -> bool:
@@ -169,13 +158,65 @@ class Loader:
 
     def share(self, broken: dict[str, str]) -> None:
         """Take over what all ranks together found broken; too many stop the run, on all ranks at once."""
-        self.broken, self.shared = broken, len(broken)
-        if len(broken) > self.settings.max_broken:
-            where, reason = list(broken.items())[-1]
-            raise ValueError(
-                f"more than data.max_broken={self.settings.max_broken} images are broken; "
-                f"mend them or raise it; the last is {where}: {reason}"
-            )
+        self.broken.update(broken)
+        self.shared = len(self.broken)
+        _refuse_too_many(self.broken, self.settings)
+
+
+class Images:
+    """Images of a split as they are, without labels; broken ones are left out and counted."""
+
+    def __init__(self, split: Split, indices: Tensor, settings: config.Data):
+        self.split, self.indices, self.settings = split, indices, settings
+        self.broken: dict[str, str] = {}  # where each broken image is -> what is wrong with it
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def subset(self, count: int, random: np.random.Generator) -> "Images":
+        """So many of them, chosen at random and in their old sequence, with the same count of broken ones."""
+        chosen = np.sort(random.choice(len(self), min(count, len(self)), replace=False))
+        part = Images(self.split, self.indices[torch.from_numpy(chosen)], self.settings)
+        part.broken = self.broken
+        return part
+
+    def batches(self, size: int) -> Iterator[Tensor]:
+        """The images in sequence, uint8 (b, C, H, W) with b at most `size`."""
+        parts = self.indices.split(size)
+        requests = [Request(indices, torch.zeros(len(indices), dtype=torch.bool)) for indices in parts]
+        replies = _read_all(self.split, requests, self.settings, False, self.broken)
+        for indices, reply in zip(parts, replies, strict=True):
+            _refuse_too_many(self.broken, self.settings)
+            if not reply.broken:
+                yield reply.images
+                continue
+            whole = torch.tensor([self.split.name(int(index)) not in reply.broken for index in indices])
+            if whole.any():
+                yield reply.images[whole]
+
+
+def _read_all(
+    split: Split, requests: list[Request], settings: config.Data, replace: bool, broken: dict[str, str]
+) -> Iterator[Reply]:
+    """Replies in the order of the requests; broken images are logged and added to `broken`."""
+    reader = Reader(split, settings.max_broken, replace)
+    workers = 0 if isinstance(split, Memory) else min(_workers(settings), len(requests))
+    replies = _in_processes(reader, requests, workers) if workers else map(reader.__getitem__, requests)
+    for reply in replies:
+        for where, reason in reply.broken.items():
+            if where not in broken:
+                broken[where] = reason
+                logger.warning("broken image %s: %s", where, reason)
+        yield reply
+
+
+def _refuse_too_many(broken: dict[str, str], settings: config.Data) -> None:
+    if len(broken) > settings.max_broken:
+        where, reason = list(broken.items())[-1]
+        raise ValueError(
+            f"more than data.max_broken={settings.max_broken} images are broken; "
+            f"mend them or raise it; the last is {where}: {reason}"
+        )
 
 
 def _workers(settings: config.Data) -> int:

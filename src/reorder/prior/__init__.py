@@ -1,0 +1,1 @@
+"""The prior: images as grids of discrete codes, and how compressible each scan of them is."""

@@ -1,0 +1,115 @@
+"""Codes and fitted tokenizers on disk: a directory for each dataset, transform and tokenizer.
+
+tokenizer.safetensors   the fitted tokenizer's tensors
+tokenizer.json          the rest of it
+codes.npy               codes (images, N)
+facts.json              what is known of them; written last, so that its presence says that all is whole
+"""
+
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.torch import load_file, save_file
+
+from reorder.prior.tokenizers import Fitted
+
+
+class Cache:
+    """One directory of the cache, named by a key of all that determines its content but the version."""
+
+    def __init__(self, root: Path, name: str, version: int, key: dict[str, Any]):
+        digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+        self.path, self.version, self.key = Path(root) / f"{name}-{digest[:16]}", version, key
+
+    def load_codes(self) -> tuple[np.ndarray, dict[str, Any]] | None:
+        """Codes (images, N), memory-mapped, and facts; none if they are not there whole."""
+        kept, file = self._read("facts.json"), self.path / "codes.npy"
+        if kept is None or not _is_whole(file, kept):
+            return None
+        return np.load(file, mmap_mode="r"), kept["facts"]
+
+    def save_codes(self, batches: Iterable[np.ndarray]) -> None:
+        """Write batches of codes (b, N) as they come, all of one type."""
+        rows, header = 0, {}
+        with self._replacing("codes.npy") as temporary, open(temporary, "wb") as file:
+            for batch in batches:
+                rows += len(batch)
+                header = np.lib.format.header_data_from_array_1_0(batch)
+                if file.tell() == 0:
+                    np.lib.format.write_array_header_1_0(file, header)
+                file.write(batch.tobytes())
+            assert rows
+            file.seek(0)  # the format leaves room for the first axis to grow
+            np.lib.format.write_array_header_1_0(file, header | {"shape": (rows, batch.shape[1])})
+
+    def save_facts(self, facts: dict[str, Any]) -> None:
+        self._write("facts.json", {"facts": facts, "key": self.key}, self.path / "codes.npy")
+
+    def load_tokenizer(self, kind: type[Fitted]) -> Fitted | None:
+        """A tokenizer fitted before; none if it is not there whole."""
+        kept, file = self._read("tokenizer.json"), self.path / "tokenizer.safetensors"
+        if kept is None or not _is_whole(file, kept):
+            return None
+        return kind.restore(load_file(file), kept["settings"])
+
+    def save_tokenizer(self, tokenizer: Fitted) -> None:
+        file = self.path / "tokenizer.safetensors"
+        with self._replacing(file.name) as temporary:
+            save_file({name: tensor.contiguous() for name, tensor in tokenizer.tensors().items()}, temporary)
+        self._write("tokenizer.json", {"settings": tokenizer.settings(), "key": self.key}, file)
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            kept = dict(json.loads((self.path / name).read_text()))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+        if kept.get("version") != self.version:
+            raise ValueError(
+                f"{self.path} was made by version {kept.get('version')} of the tokenizer, and this is "
+                f"version {self.version}; remove it, or choose another cache"
+            )
+        return kept
+
+    def _write(self, name: str, content: dict[str, Any], whole: Path) -> None:
+        """JSON with the checksum of the file it completes."""
+        content = {"version": self.version, "sha256": _checksum(whole), **content}
+        with self._replacing(name) as temporary:
+            temporary.write_text(json.dumps(content, indent=1) + "\n")
+
+    @contextmanager
+    def _replacing(self, name: str) -> Iterator[Path]:
+        """A temporary path of this process that takes a file's place, whole or not at all."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        temporary = self.path / f"{name}.{uuid.uuid4().hex[:8]}.tmp"
+        try:
+            yield temporary
+            _sync(temporary)
+            os.replace(temporary, self.path / name)
+            _sync(self.path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _is_whole(file: Path, kept: dict[str, Any]) -> bool:
+    return file.is_file() and kept.get("sha256") == _checksum(file)
+
+
+def _checksum(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file or directory is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
