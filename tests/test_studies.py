@@ -60,19 +60,28 @@ def kinds(study):
     )
 
 
-def test_the_laptop_twins_have_every_kind_six_scans_and_three_seeds():
-    models = {
-        7: ["vit {}", "transformer_xl {}", "transformer_xl {'segment': 4, 'memory': 8}"],
-        14: ["vit {}", "transformer_xl {}", "transformer_xl {'segment': 8, 'memory': 16}"],
+def test_the_laptop_twins_have_every_kind_six_scans_and_on_7x7_three_seeds():
+    expected = {
+        ("vit", "{}"),
+        ("transformer_xl", "{'dropout': 0.0}"),
+        ("mamba", "{}"),
+        ("mamba", "{'scans': 1, 'readout': 'last'}"),
     }
-    for side, window in ((7, 4), (14, 14)):
-        models[side] += [f"longformer {{'window': {window}}}", "mamba {}", "mamba {'scans': 1}"]
-    expected = [(*model.split(" ", 1), side) for side in models for model in models[side]]
-    assert kinds("laptop/orders") == {(*kind, "none"): 18 for kind in expected}
-    both = {(*kind, policy): 18 for kind in expected for policy in ("global", "noise")}
-    assert kinds("laptop/reorder") == both
-    seeds = [plan.experiment.train.seed for plan in STUDIES["laptop/orders"]()]
-    assert seeds == sorted(seeds)  # a sweep that ends early has whole seeds
+    short = {7: {"segment": 4, "memory": 8}, 14: {"segment": 8, "memory": 16}}
+    window = {7: 4, 14: 14}
+    for study, policies in (("laptop/orders", ["none"]), ("laptop/reorder", ["global", "noise"])):
+        for side, count in ((7, 18), (14, 6)):
+            kind = {("transformer_xl", str(short[side] | {"dropout": 0.0}))}
+            kind |= expected | {("longformer", f"{{'window': {window[side]}}}")}
+            found = {key: value for key, value in kinds(study).items() if key[2] == side}
+            assert found == {(*each, side, policy): count for each in kind for policy in policies}
+
+
+def test_a_study_that_ends_early_has_whole_comparisons():
+    runs = [plan.experiment for plan in STUDIES["laptop/reorder"]()]
+    first = {(run.order.scan, run.model.patch_size) for run in runs[:36]}
+    assert first == {("row", 4)}
+    assert Counter(run.train.seed for run in runs[:36]) == {0: 12, 1: 12, 2: 12}
 
 
 def test_the_twin_of_a_longer_run_is_longer_by_as_much_and_learns_in_the_same_steps():

@@ -88,6 +88,7 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Run directory; default: runs/NAME.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this directory.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Draw no figures and no page.")] = False,
     list_presets: Annotated[bool, typer.Option("--list", help="List the presets and exit.")] = False,
 ) -> None:
     """Train a model, with a fixed order or one that is learned.
@@ -125,7 +126,7 @@ def train(
             else:
                 train_one(experiment, directory, display, world, stop)
                 runs = [directory]
-        if world.first:
+        if world.first and not no_report:
             for run in runs:
                 write_run_figures(run)
             page, (first, *_) = write_report(runs, directory.path / "report")

@@ -55,6 +55,7 @@ class Data:
     max_broken: int = 10  # unreadable images to replace before the run is stopped
     max_pixels: int | None = None  # of one image; larger ones count as broken. By default the dataset's limit
     train_images: int | None = None  # train on so many, the same whatever the seed; by default on all
+    validation_images: int | None = None  # validate on so many, alike
     train_list: str | None = None  # a file of paths relative to the root, instead of the training split
     validation_list: str | None = None
     crop_to_box: bool = False  # fmow: only what is inside the annotated box
@@ -63,7 +64,7 @@ class Data:
     def __post_init__(self) -> None:
         _choose("data.augment", self.augment, ("flip", "none"))
         _at_least("data.max_broken", self.max_broken, 0)
-        for key, least in (("workers", 0), ("max_pixels", 1), ("train_images", 1)):
+        for key, least in (("workers", 0), ("max_pixels", 1), ("train_images", 1), ("validation_images", 1)):
             if getattr(self, key) is not None:
                 _at_least(f"data.{key}", getattr(self, key), least)
         for key, kind in (("crop_to_box", "fmow"), ("stream", "hf")):

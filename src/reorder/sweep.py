@@ -261,7 +261,7 @@ def start(task: Task, lock: int, launcher: list[str], environment: dict[str, str
     threads = {"OMP_NUM_THREADS": str(task.experiment.train.threads)} if task.experiment.train.threads else {}
     with open(task.directory.path / "log.txt", "a") as log:
         return subprocess.Popen(
-            [*launcher, "-m", "reorder", "train", "--resume", str(task.directory.path)],
+            [*launcher, "-m", "reorder", "train", "--resume", str(task.directory.path), "--no-report"],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

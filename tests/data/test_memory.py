@@ -39,7 +39,10 @@ def test_so_many_training_images_are_the_same_for_every_run():
     assert [rows[image] for image in chosen] == some.train.labels.tolist()
     assert set(chosen) < {tuple(image.flatten().tolist()) for image in more.train.images}
     assert torch.equal(some.mean, whole.mean)
-    with pytest.raises(ValueError, match=r"data.train_images=1438 is more than the 1437 training images"):
+    few = load_dataset(Data(validation_images=50), (8, 8))
+    assert (len(few.train), len(few.validation)) == (1437, 50)
+    assert few.validation.labels.bincount().count_nonzero() > 5  # not just the first
+    with pytest.raises(ValueError, match=r"data.train_images=1438 is more than the 1437 images for that"):
         load_dataset(Data(train_images=1438), (8, 8))
 
 

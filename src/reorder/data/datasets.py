@@ -96,10 +96,10 @@ class Chosen:
         return digest.hexdigest()
 
 
-def choose(split: Split, count: int) -> Split:
+def choose(split: Split, count: int, name: str) -> Split:
     """So many images of a split, drawn once and for all: the same whatever the seed of a run."""
     if count > len(split):
-        raise ValueError(f"data.train_images={count} is more than the {len(split)} training images")
+        raise ValueError(f"data.{name}_images={count} is more than the {len(split)} images for that")
     drawn = np.random.default_rng(0).permutation(len(split))[:count]
     indices = torch.from_numpy(np.sort(drawn))
     if isinstance(split, Memory):
@@ -186,7 +186,10 @@ def load_dataset(settings: config.Data, image_shape: tuple[int, int]) -> Dataset
         raise ValueError(f"unknown dataset {settings.name!r}; choose from {choices}")
     dataset = DATASETS[kind](settings, image_shape)
     if settings.train_images is not None:
-        dataset = dataset._replace(train=choose(dataset.train, settings.train_images))
+        dataset = dataset._replace(train=choose(dataset.train, settings.train_images, "train"))
+    if settings.validation_images is not None:
+        chosen = choose(dataset.validation, settings.validation_images, "validation")
+        dataset = dataset._replace(validation=chosen)
     for name, split in (("training", dataset.train), ("validation", dataset.validation)):
         _check(split, f"the {name} images of {settings.name}", len(dataset.classes))
     return dataset
