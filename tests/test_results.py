@@ -38,7 +38,17 @@ def make_run(path, scan_name="row", policy="none", seed=0, accuracy=0.5, model="
     moved = start + 0.3 * torch.randn(16, generator=generator) * (policy == "global")
     stages = ["warm-up", "policy", "frozen"] if policy in ("global", "noise") else ["fixed"] * 3
     run.write_metrics(
-        [{"epoch": e + 1, "stage": stage, "validation_top1": 0.1 * e} for e, stage in enumerate(stages)]
+        [
+            {
+                "epoch": e + 1,
+                "stage": stage,
+                "temperature": 0.1,
+                "kendall_tau_from_start": 1.0,
+                "validation_top1": 0.1 * e,
+                "validation_loss": 2.0 - e,
+            }
+            for e, stage in enumerate(stages)
+        ]
     )
     run.write_policy([start, start, moved, moved] if policy == "global" else [torch.empty(0)] * 4, initial)
     run.write_correct(correct)
@@ -127,7 +137,7 @@ def test_unfinished_failed_and_damaged_runs_are_noted_not_fatal(sweep, tmp_path)
     (make_run(tmp_path / "blind", seed=3).path / "correct.npy").unlink()
     make_run(tmp_path / "zagain")
     found = collect(expand([tmp_path]))
-    assert [result.run.path.name for result in found.results] == ["good", "blind"] or len(found.results) == 2
+    assert sorted(result.run.path.name for result in found.results) == ["blind", "good"]
     notes = {note.split(":")[0].rsplit("/", 1)[1]: note for note in found.notes}
     assert "not finished, 3 epochs done" in notes["unfinished"]
     assert "its log ends: reorder: no such data" in notes["failed"]
@@ -180,6 +190,11 @@ def test_names_of_orders():
     summary = {"scan": "some/where/mine.json", "policy": "global"}
     assert order_name(summary) == "learned from mine"
     assert order_name({"scan": "runs/best-1/order.json", "policy": "none"}) == "best-1, fixed"
+    learned = {"scan": "column", "policy": "global", "seed": 3}
+    assert (
+        order_name({"scan": "runs/best-1/order.json", "policy": "none", "order_file": learned})
+        == "order learned from column, fixed"
+    )
     assert order_name({"scan": "row", "policy": "random"}) == "random every batch"
     assert (
         order_name({"scan": "prior", "prior_scan": "snake", "policy": "noise"}) == "prior (snake), noise only"

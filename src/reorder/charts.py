@@ -154,6 +154,7 @@ def learning_figure(results: Sequence[Result]) -> Figure | None:
 class Prior(NamedTuple):
     grid: tuple[int, int]
     reductions: dict[str, dict[str, tuple[float, float]]]  # by scan and encoding: percent, standard error
+    data: str | None = None  # the name of the dataset, if it is known
 
 
 class Point(NamedTuple):
@@ -178,7 +179,8 @@ def read_prior(path: Path) -> Prior:
             }
             for scan, kinds in content["orders"].items()
         }
-        return Prior((content["grid"][0], content["grid"][1]), reductions)
+        data = content.get("data", {}).get("name")
+        return Prior((content["grid"][0], content["grid"][1]), reductions, data)
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -190,12 +192,13 @@ def read_prior(path: Path) -> Prior:
 def compressibility_figure(results: Sequence[Result], prior: Prior) -> Figure | None:
     """Top-1 of fixed scans against how well they compress, a panel for each dataset and encoding.
 
-    Of the runs, those on the prior's grid are shown.
+    Of the runs, those on the prior's data and grid are shown.
     """
     points: dict[tuple[str, str], list[Point]] = defaultdict(list)
     for (model, data, _), group in by_order(results).items():
         scan = start_of(group[0].summary)
-        if group[0].summary["policy"] == "none" and group[0].grid == prior.grid:
+        same = prior.data in (None, group[0].summary["data"]) and group[0].grid == prior.grid
+        if group[0].summary["policy"] == "none" and same:
             for encoding, (reduction, error) in prior.reductions.get(scan, {}).items():
                 points[data, encoding].append(Point(model, scan, reduction, error, top1(group)))
     if not points:

@@ -405,7 +405,7 @@ def main() -> None:
     except Stopped as stopped:
         if stopped.status == 128 + signal.SIGTERM:
             requeue()
-        _fail(f"{stopped} and saved; the same command, or --resume, continues", stopped.status)
+        _fail(str(stopped), stopped.status)
     except OSError as error:
         _fail(f"cannot use {error.filename}: {error.strerror}", 2)
     except UsageError as error:  # type: ignore[misc]
@@ -413,7 +413,7 @@ def main() -> None:
         path = error.ctx.command_path.split()[1:] if error.ctx else []
         _fail(f"{message[0].lower()}{message[1:]}; see: {' '.join(['reorder', *path])} --help", 2)
     except (KeyboardInterrupt, typer.Abort):
-        _fail("interrupted; training continues after its last finished epoch when started again", INTERRUPTED)
+        _fail("interrupted; the same command starts again", INTERRUPTED)
 
 
 def _fail(message: str, status: int) -> None:

@@ -60,7 +60,7 @@ def compare(results: Sequence[Result]) -> Compared:
         for (model, data, order), group in groups.items():
             if not _asked(kind, group[0]):
                 continue
-            partner, why = _partner(kind, group[0], groups)
+            partner, why = _partner(kind, group, groups)
             pairs, seeds = _pairs(group, partner)
             if pairs:
                 comparisons.append(Comparison((model, data, order), kind, partner[0].order, pairs))
@@ -92,18 +92,23 @@ def _suits(kind: str, result: Result, other: Result) -> bool:
 def _extra(kind: str, result: Result, other: Result) -> list[str]:
     """The keys in which two runs differ, but for those that are compared."""
     keys = extra_keys(result.keys, other.keys)
-    if kind == NOISE:  # the control shares the noise, and has nothing to learn with
-        return [k for k in keys if k not in ("order.policy", "order.estimator", "order.learning_rate")]
+    if kind == NOISE:  # the control shares the noise; what it does not read, it has nothing to learn with
+        return [key for key in keys if key in other.keys and key != "order.policy"]
     return [key for key in keys if not key.startswith("order.")]
 
 
-def _partner(kind: str, result: Result, groups: dict[Name, list[Result]]) -> tuple[list[Result], str]:
-    """The runs to compare with, of several the best by their mean over seeds; or none, and why."""
+def _partner(kind: str, own: list[Result], groups: dict[Name, list[Result]]) -> tuple[list[Result], str]:
+    """The runs to compare with, of several the best by their mean over the same seeds; or none, and why.
+
+    Those that lack fewest of the seeds come first.
+    """
+    result, seeds = own[0], {each.seed for each in own}
     suiting = [group for group in groups.values() if _suits(kind, result, group[0])]
     extra = [_extra(kind, result, group[0]) for group in suiting]
     equal = [group for group, keys in zip(suiting, extra, strict=True) if not keys]
     if equal:
-        return max(equal, key=lambda group: top1(group).value), ""
+        shared = [[each for each in group if each.seed in seeds] for group in equal]
+        return max(shared, key=lambda group: (len(group), top1(group).value if group else 0)), ""
     near = [
         (keys, group)
         for group, keys in zip(suiting, extra, strict=True)

@@ -157,12 +157,54 @@ class Order:
             )
 
 
+# Keys that say how and where a run is computed, not what: runs that differ in nothing else are the same.
+NEUTRAL = (
+    "data.workers",
+    "data.max_broken",
+    "train.threads",
+    "train.checkpoint_minutes",
+    "train.checkpoint_steps",
+    "train.keep",
+    "train.compare",
+    "train.track",
+)
+
+
 @dataclass
 class Experiment:
     model: Model = field(default_factory=Model)
     data: Data = field(default_factory=Data)
     train: Train = field(default_factory=Train)
     order: Order = field(default_factory=Order)
+
+
+# What each policy reads of order.*; `global` reads all.
+_READ_BY_NOISE = {"policy", "scan", "temperature", "warmup_fraction", "policy_fraction", "warmup_order"}
+_READ_BY = {"none": {"policy", "scan"}, "random": {"policy", "scan"}, "noise": _READ_BY_NOISE}
+_READ_BY_PRIOR = {"tokenizer", "weights"}
+
+
+def keys_that_matter(experiment: Experiment) -> dict[str, Any]:
+    """The keys that decide what a run computes, with their values.
+
+    Of the data's root the name counts, where it tells the data: they may lie elsewhere on another machine.
+    """
+    found = {
+        f"{section}.{key}": value
+        for section, values in dataclasses.asdict(experiment).items()
+        for key, value in values.items()
+        if f"{section}.{key}" not in NEUTRAL
+    }
+    order = experiment.order
+    read = _READ_BY.get(order.policy, set(dataclasses.asdict(order)))
+    read = read | _READ_BY_PRIOR if order.scan == "prior" else read - _READ_BY_PRIOR
+    root = experiment.data.root if experiment.data.name in ("idx", "image_folder") else None
+    found["data.root"] = Path(root).name if root else None
+    return {
+        key: value
+        for key, value in found.items()
+        if not key.startswith("order.") or key.removeprefix("order.") in read
+    }
 
 
 def difference(experiment: Experiment, other: Experiment) -> str:

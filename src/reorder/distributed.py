@@ -34,12 +34,17 @@ class World(NamedTuple):
 ALONE = World(0, 1, torch.device("cpu"))
 
 
+def accelerator() -> torch.device:
+    """The accelerator of this machine, or the CPU."""
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return found or torch.device("cpu")
+
+
 @contextmanager
 def join() -> Iterator[World]:
     """The world this process was started in, on the accelerator it has, while the block runs."""
     size, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    device = accelerator or torch.device("cpu")
+    device = accelerator()
     if device.type == "cuda":
         device = torch.device(device.type, int(os.environ.get("LOCAL_RANK", 0)))
         torch.accelerator.set_device_index(device.index)
@@ -119,10 +124,10 @@ def from_first(make: Callable[[], T]) -> T:
 
 
 class Stopped(Exception):
-    """A signal asked for the end of a run, which was saved; `status` is what to exit with."""
+    """A signal asked for the end of a run; `status` is what to exit with."""
 
-    def __init__(self, number: int):
-        super().__init__(f"stopped by {signal.Signals(number).name}")
+    def __init__(self, number: int, what_now: str = "and saved; the same command, or --resume, continues"):
+        super().__init__(f"stopped by {signal.Signals(number).name} {what_now}")
         self.status = 128 + number
 
 
@@ -130,7 +135,16 @@ class StopSignals:
     """Remembers SIGTERM and SIGINT for the end of the step; a second SIGINT exits at once."""
 
     def __init__(self) -> None:
-        self.number = 0
+        self.number, self.waits = 0, True
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Stop as soon as a signal comes, while the block runs: it has nothing that must be saved."""
+        self.waits = False
+        try:
+            yield
+        finally:
+            self.waits = True
 
     @contextmanager
     def watched(self) -> Iterator["StopSignals"]:
@@ -150,6 +164,8 @@ class StopSignals:
         if self.number == number == signal.SIGINT:
             sys.exit(128 + number)
         self.number = number
+        if not self.waits:
+            raise Stopped(number, "before training began; the same command starts again")
 
 
 def requeue() -> None:

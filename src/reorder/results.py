@@ -1,6 +1,5 @@
 """Finished runs, sorted by what they tell: model, data, order, seed; and their means over seeds."""
 
-import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,26 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reorder.backbones import BACKBONES
-from reorder.config import Experiment
+from reorder.config import Experiment, keys_that_matter
+from reorder.data import idx
 from reorder.run_dir import RunDir
 from reorder.scans import SCANS
 
 # S seeds, n images
-
-# Keys that say where and how a run was computed, not what was computed.
-NEUTRAL = {
-    "data.workers",
-    "data.max_broken",
-    "train.seed",
-    "train.threads",
-    "train.checkpoint_minutes",
-    "train.keep",
-    "train.compare",
-    "train.track",
-}
-# The keys of order.* that each policy reads.
-NOISE = ("policy", "scan", "temperature", "warmup_fraction", "policy_fraction", "warmup_order")
-READ_BY = {"none": ("policy", "scan"), "random": ("policy", "scan"), "noise": NOISE}
 
 
 class Result(NamedTuple):
@@ -112,8 +97,13 @@ def _result(run: RunDir, summary: dict[str, Any], experiment: Experiment, notes:
     model, data = experiment.model, experiment.data
     options = [f"{key}={value}" for key, value in sorted(model.options.items())]
     # idx and image_folder say nothing about the images; the name of their directory does
-    images = Path(data.root).name if data.root and data.name in ("idx", "image_folder") else data.name
+    root = data.root or (str(idx.DEBIAN) if data.name == "idx" else "")
+    images = Path(root).name if root and data.name in ("idx", "image_folder") else data.name
     rows, columns = summary["grid"]
+    keys = keys_that_matter(experiment) | {"order.scan": scan_name(summary)}
+    del keys["train.seed"]
+    if root:
+        keys["data.root"] = Path(root).name
     correct, metrics = None, []
     try:
         correct = np.load(run.path / "correct.npy").astype(bool)
@@ -126,7 +116,7 @@ def _result(run: RunDir, summary: dict[str, Any], experiment: Experiment, notes:
     return Result(
         run,
         summary,
-        keys_of(experiment),
+        keys,
         " ".join([model.name, model.size, *options]),
         f"{images} {rows}x{columns}",
         order_name(summary),
@@ -135,31 +125,18 @@ def _result(run: RunDir, summary: dict[str, Any], experiment: Experiment, notes:
     )
 
 
-def keys_of(experiment: Experiment) -> dict[str, Any]:
-    """The keys that decide what a run computes, but for its seed."""
-    found = {
-        f"{section.name}.{key}": value
-        for section in dataclasses.fields(experiment)
-        for key, value in dataclasses.asdict(getattr(experiment, section.name)).items()
-    }
-    read = READ_BY.get(experiment.order.policy)
-    for key in dataclasses.asdict(experiment.order):
-        if read is not None and key not in read:
-            del found[f"order.{key}"]
-    if experiment.data.root:  # the same data may lie elsewhere on another machine
-        found["data.root"] = Path(experiment.data.root).name
-    return {key: value for key, value in found.items() if key not in NEUTRAL}
-
-
 def start_of(summary: dict[str, Any]) -> str:
     """The scan or order file that a run reads or starts from; of a prior, the scan that it chose."""
     return str(summary.get("prior_scan", summary["scan"]))
 
 
 def scan_name(summary: dict[str, Any]) -> str:
-    """The name of what a run reads or starts from; a saved order goes by its file's or run's name."""
+    """The name of what a run reads or starts from; a saved order goes by its origin or name."""
     if summary["scan"] == "prior":
         return f"prior ({start_of(summary)})"
+    origin = summary.get("order_file", {})
+    if origin.get("policy") == "global":  # whichever run learned it
+        return f"order learned from {Path(origin['scan']).stem}"
     path = Path(summary["scan"])
     return path.parent.name if path.name == "order.json" and path.parent.name else path.stem
 

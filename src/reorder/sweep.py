@@ -21,17 +21,11 @@ from typing import Any, NamedTuple
 import torch
 
 from reorder.classifier import create_model
-from reorder.config import Experiment, build, difference
+from reorder.config import Experiment, build, difference, keys_that_matter
 from reorder.presets import PRESETS, preset, with_order
 from reorder.run import initial_order
 from reorder.run_dir import RunDir
 from reorder.studies import STUDIES, Planned
-
-# What a run may be continued with, and what a sweep decides itself: no part of a run's name.
-FREE = {
-    "data": ("root", "workers"),
-    "train": ("threads", "keep", "checkpoint_minutes", "track", "compare"),
-}
 
 
 class Task(NamedTuple):
@@ -63,7 +57,7 @@ def plans_of(arguments: list[str]) -> tuple[list[Planned], str]:
         ("digits", arguments) if not arguments or "=" in arguments[0] else (arguments[0], arguments[1:])
     )
     if first in STUDIES:
-        plans, name = STUDIES[first](), first
+        plans, name = STUDIES[first](), first.partition("/")[0]  # studies of a kind share runs
     elif first.endswith((".yaml", ".yml")):
         plans, name = [Planned(build(Experiment(), Path(first)))], f"{Path(first).stem}-sweep"
     elif first in PRESETS:
@@ -187,12 +181,11 @@ def name_of(experiment: Experiment, needs: str | None = None) -> str:
 
 def _digest(experiment: Experiment, needs: str | None) -> str:
     """A hash of what differs from the defaults, so that a new key does not rename old runs."""
-    ours, defaults = dataclasses.asdict(experiment), dataclasses.asdict(Experiment())
+    defaults = dataclasses.asdict(Experiment())
     changed = {
-        f"{section}.{key}": value
-        for section, values in ours.items()
-        for key, value in values.items()
-        if key not in FREE.get(section, ()) and value != defaults[section][key]
+        key: value
+        for key, value in keys_that_matter(experiment).items()
+        if value != defaults[key.partition(".")[0]][key.partition(".")[2]]
     }
     scan = experiment.order.scan
     if needs is not None:
@@ -208,7 +201,7 @@ def _digest(experiment: Experiment, needs: str | None) -> str:
 def check(task: Task) -> None:
     """Refuse what would fail only later: an impossible model or order, a directory with another run."""
     _check_model(json.dumps(dataclasses.asdict(task.experiment.model)))
-    if task.needs is None:
+    if task.needs is None and task.experiment.order.scan != "prior":
         model = task.experiment.model
         height, width = model.image_shape
         grid = (height // model.patch_size, width // model.patch_size)
@@ -265,7 +258,8 @@ def start(task: Task, lock: int, launcher: list[str], environment: dict[str, str
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=os.environ | threads | environment,
+            # Stopped by the sweep, a run must not ask Slurm to start the sweep's own job again.
+            env=os.environ | {"SLURM_JOB_ID": ""} | threads | environment,
             pass_fds=[lock],
             start_new_session=True,
         )

@@ -52,18 +52,19 @@ def train(
         display.say(f"{directory.path} is finished already")
         return finished
     track.check(experiment.train.track)
-    prior = None
+    prior, stop = None, stop or StopSignals()
     if experiment.order.scan == "prior":
         from reorder.prior.choice import recorded_or_measured  # here, for most runs do without it
 
-        prior = recorded_or_measured(experiment, [directory, prior_of or directory], display)
+        with stop.at_once():
+            prior = recorded_or_measured(experiment, [directory, prior_of or directory], display)
     run = setup(experiment, world, prior)
     if run.world.first:
         directory.create(experiment)
         if prior is not None:
             directory.write_prior(prior)
     restore(run, directory, display)
-    stop, steps = stop or StopSignals(), run.loader.steps_per_epoch
+    steps = run.loader.steps_per_epoch
     with (
         stop.watched(),
         closing(
@@ -251,14 +252,15 @@ def finish(run: Run, directory: RunDir) -> dict[str, Any]:
 
 
 def summarise(run: Run, result: Evaluation, order: Tensor) -> dict[str, Any]:
-    experiment = run.experiment
+    experiment, scan = run.experiment, run.experiment.order.scan
     trained = run.step * experiment.train.batch_size
     return {
         "model": experiment.model.name,
         "size": experiment.model.size,
         "data": experiment.data.name,
         "grid": list(unwrapped(run.model).grid),
-        "scan": experiment.order.scan,
+        "scan": scan,
+        **({"order_file": orders.load(scan).provenance} if scan.endswith(".json") else {}),
         **({"prior_scan": run.prior["chosen"]["scan"]} if run.prior else {}),
         "policy": experiment.order.policy,
         "epochs": experiment.train.epochs,

@@ -16,7 +16,7 @@ from reorder.config import Experiment, build
 from reorder.display import Display
 from reorder.prior import codes as module
 from reorder.prior import vqvae
-from reorder.prior.codes import encode_dataset
+from reorder.prior.codes import Tally, encode_dataset
 from reorder.prior.kmeans import KMeans
 
 QUIET = Display(quiet=True)
@@ -283,11 +283,37 @@ def test_a_vqvae_is_kept_and_gives_the_same_codes_again(pictures, tmp_path, monk
 
 def test_a_collapsed_codebook_is_said_each_time(tmp_path, capsys, monkeypatch):
     (tmp_path / "black").mkdir()
-    Image.fromarray(np.zeros((18, 27, 3), np.uint8)).save(tmp_path / "black" / "0.png")
+    for number in range(20):
+        Image.fromarray(np.zeros((18, 27, 3), np.uint8)).save(tmp_path / "black" / f"{number}.png")
     monkeypatch.setattr(vqvae, "STEPS", 1)
     for _ in range(2):
-        encode(tmp_path / "black", tmp_path, tokenizer="vqvae", codebook_size=400, display=Display())
-        assert "warning: the codebook collapsed: the 400 codes are used as" in capsys.readouterr().out
+        encode(tmp_path / "black", tmp_path, tokenizer="vqvae", codebook_size=16, display=Display())
+        assert "warning: the codebook collapsed: the 16 codes are used as" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("uses", "collapsed"),
+    [
+        ([100] * 16, False),
+        ([1600] + [0] * 15, True),
+        ([1590] + [1] * 10 + [0] * 5, True),
+        ([500, 1100], False),
+        ([10] * 200 + [0] * 7992, False),  # too few patches to use more of Chameleon's codes
+        ([10**6] * 100 + [0] * 8092, True),
+    ],
+)
+def test_what_counts_as_collapsed(uses, collapsed):
+    tally = Tally(len(uses))
+    tally.uses += torch.tensor(uses)
+    assert tally.facts()["collapsed"] == collapsed
+
+
+def test_a_second_look_heeds_the_limit_of_broken_images(pictures, tmp_path, capsys):
+    (pictures / "broken.png").write_bytes(b"no image")
+    assert len(encode(pictures, tmp_path, display=Display()).facts["broken"]) == 1
+    assert "1 broken images are left out" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"1 images are broken, more than data.max_broken=0; mend them"):
+        encode(pictures, tmp_path, "data.max_broken=0")
 
 
 @pytest.mark.parametrize("tokenizer", ["kmeans", "vqvae"])

@@ -16,7 +16,7 @@ from reorder.config import Data, Experiment, Model, Order, Train
 from reorder.display import Display
 from reorder.judge import evaluate_run
 from reorder.prior import choice
-from reorder.report import name_of
+from reorder.results import order_name
 from reorder.run_dir import RunDir
 from reorder.scans import SCANS
 
@@ -73,8 +73,8 @@ def test_a_run_starts_from_the_least_compressible_scan_and_never_measures_again(
     found = min(SCANS, key=lambda name: prior["orders"][name]["unigram"]["reduction"])
     assert (summary["scan"], summary["prior_scan"]) == ("prior", found)
     assert directory.policy()[1].tolist() == SCANS[found](2, 2).tolist()
-    assert name_of(summary) == f"learned from prior ({found})"
-    assert name_of({**summary, "policy": "none"}) == f"prior ({found}), fixed"
+    assert order_name(summary) == f"learned from prior ({found})"
+    assert order_name({**summary, "policy": "none"}) == f"prior ({found}), fixed"
 
     def measured_again(*arguments, **options):
         raise AssertionError

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from reorder import order as orders
+from reorder.config import Data, Experiment
 from reorder.display import Display
 from reorder.prior.codes import Codes
 from reorder.prior.compressibility import Estimates
@@ -37,7 +38,8 @@ def texts_along_rows(images=60):
 
 @pytest.fixture(scope="module", params=["image", "corpus"])
 def prior(request):
-    codes = Codes(texts_along_rows(), 16, GRID, {"tokenizer": "made up"})
+    facts = {"tokenizer": "made up", "codebook_size": 16, "codes_used": 12, "perplexity": 8.4}
+    codes = Codes(texts_along_rows(), 16, GRID, facts | {"mse_of_variance": 0.123})
     return measure(codes, named_orders(GRID, []), request.param, QUIET)
 
 
@@ -65,7 +67,10 @@ def test_the_prior_is_json_and_is_shown(prior):
     assert json.loads(json.dumps(prior, allow_nan=False)) == prior
     shown = markdown_tables(prior)
     assert shown.count("\n| row | ") == (3 if prior["scope"] == "corpus" else 2)
-    assert len(terminal_tables(prior)) == (4 if prior["scope"] == "corpus" else 3)
+    assert len(terminal_tables(prior)) == (5 if prior["scope"] == "corpus" else 4)
+    assert f"| LZMA unigram | {', '.join(prior['rankings']['unigram'])} |" in shown
+    assert "made up: 16 codes, 12 of them used, perplexity 8; rebuilt with an error of 12.3% of" in shown
+    assert all(note in shown for note in prior["notes"])
     assert len(prior_figure(prior).axes) == 2
 
 
@@ -154,10 +159,11 @@ class Finished:
             "seed": 0,
             "scan": "spiral",
         }
+        self.data = Data(name=changes.pop("data", "digits"))
         self.result |= {"top1_sem": 0.01, "order": SCANS["spiral"](*GRID).tolist(), **changes}
 
     def experiment(self):
-        pass
+        return Experiment(data=self.data)
 
     def summary(self):
         return self.result if self.result["top1"] else None
@@ -166,7 +172,7 @@ class Finished:
 def test_runs_are_points_at_the_reduction_of_their_order(prior):
     named = named_orders(GRID, [])
     runs = [Finished(), Finished(model="mamba"), Finished()]
-    found = points_of(prior, [match_run(run, GRID, named) for run in runs])
+    found = points_of(prior, [match_run(run, Data(), GRID, named) for run in runs])
     assert {model: len(points) for model, points in found.items()} == {"vit tiny": 2, "mamba tiny": 1}
     point = found["mamba tiny"][0]
     assert point["name"] == "spiral"
@@ -178,6 +184,7 @@ def test_runs_are_points_at_the_reduction_of_their_order(prior):
     ("changes", "said"),
     [
         ({"policy": "global"}, "is of order.policy=global; --runs takes fixed orders"),
+        ({"data": "idx"}, "was trained on idx, but digits is measured"),
         ({"grid": [8, 6]}, "reads a 8x6 grid, but a 6x8 grid is measured"),
         ({"order": list(range(47, -1, -1))}, "not measured; add --order runs/made-up/order.json"),
         ({"top1": None}, "is not finished"),
@@ -185,4 +192,4 @@ def test_runs_are_points_at_the_reduction_of_their_order(prior):
 )
 def test_runs_that_are_no_points_are_refused(changes, said):
     with pytest.raises(ValueError, match=said):
-        match_run(Finished(**changes), GRID, named_orders(GRID, []))
+        match_run(Finished(**changes), Data(), GRID, named_orders(GRID, []))

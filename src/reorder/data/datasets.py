@@ -203,7 +203,8 @@ def load_unlabelled(settings: config.Data, image_shape: tuple[int, int]) -> Spli
         if not paths:
             raise ValueError(f"there are no images in data.root={root}")
         transform = Transform(image_shape, settings.max_pixels or MAX_PIXELS)
-        return folders.Files(root, paths, torch.zeros(len(paths), dtype=torch.long), transform)
+        files = folders.Files(root, paths, torch.zeros(len(paths), dtype=torch.long), transform)
+        return files if settings.train_images is None else choose(files, settings.train_images, "train")
     return load_dataset(settings, image_shape).train
 
 

@@ -42,14 +42,15 @@ class Files:
         return str(self.root / os.fsdecode(self.paths[index]))
 
     def fingerprint(self) -> str:
-        """Of every path and of its file's size and time."""
-        digest = hashlib.sha256()
+        """Of every path, of its file's size and time and, if boxes are cut out, of those of its JSON file."""
+        digest = hashlib.sha256(str(self.transform.max_pixels).encode())
         for path in self.paths:
-            try:
-                status = os.stat(os.path.join(os.fsencode(self.root), path))
-                digest.update(b"%s\0%d %d\0" % (path, status.st_size, status.st_mtime_ns))
-            except OSError:
-                digest.update(path + b"\0missing\0")
+            for file in [path] if self.box_of is None else [path, os.path.splitext(path)[0] + b".json"]:
+                try:
+                    status = os.stat(os.path.join(os.fsencode(self.root), file))
+                    digest.update(b"%s\0%d %d\0" % (file, status.st_size, status.st_mtime_ns))
+                except OSError:
+                    digest.update(file + b"\0missing\0")
         return digest.hexdigest()
 
     def read(self, index: int) -> Tensor:

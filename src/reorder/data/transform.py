@@ -16,6 +16,8 @@ MAX_PIXELS = 178_956_970  # what Pillow refuses by default
 MAX_PIXELS_FMOW = 1_000_000_000  # its largest images are beyond that, but are JPEGs that can be reduced
 MAX_DECODED = 64_000_000  # pixels of a JPEG to hold at once, unless even an eighth of its sides is more
 
+TRANSFORM_VERSION = 1  # raised whenever the same file would get other pixels
+
 Box = tuple[float, float, float, float]  # left, upper, right, lower, in pixels
 
 

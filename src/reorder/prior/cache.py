@@ -9,6 +9,7 @@ facts.json              what is known of them; written last, so that its presenc
 import hashlib
 import json
 import os
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ import numpy as np
 from safetensors.torch import load_file, save_file
 
 from reorder.prior.tokenizers import Fitted
+
+LEFT_BEHIND = 24 * 60 * 60  # seconds without a change, after which nobody writes to a temporary file
 
 
 class Cache:
@@ -87,6 +90,9 @@ class Cache:
     def _replacing(self, name: str) -> Iterator[Path]:
         """A temporary path of this process that takes a file's place, whole or not at all."""
         self.path.mkdir(parents=True, exist_ok=True)
+        for left in self.path.glob("*.tmp"):  # by a process that was killed
+            if time.time() - left.stat().st_mtime > LEFT_BEHIND:
+                left.unlink(missing_ok=True)
         temporary = self.path / f"{name}.{uuid.uuid4().hex[:8]}.tmp"
         try:
             yield temporary

@@ -14,6 +14,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from reorder.distributed import accelerator
+
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 EMBEDDING = "quantize.embedding.weight"  # after model.vqmodel. in the whole model, alone in the VQ-VAE's own
 RESCALE, MEAN = 0.0078, 1.0  # of ChameleonImageProcessor: 0..255 to -1..0.989
@@ -24,7 +26,8 @@ class Chameleon:
     version: ClassVar[int] = 1
 
     def __init__(self, model: Any):
-        self.model = model.eval()
+        self.device = accelerator()
+        self.model = model.eval().to(self.device)
         self.codebook_size = int(model.config.num_embeddings)
         self.patch_size = 2 ** (len(model.config.channel_multiplier) - 1)
 
@@ -60,10 +63,10 @@ class Chameleon:
         return torch.cat([self._encode(part) for part in parts])
 
     def _encode(self, images: Tensor) -> Tensor:
-        pixels = images.expand(-1, 3, -1, -1).float().mul(RESCALE).sub(MEAN)
+        pixels = images.to(self.device).expand(-1, 3, -1, -1).float().mul(RESCALE).sub(MEAN)
         latent = self.model.quant_conv(self.model.encoder(pixels))
         codes = self.model.quantize(latent)[2]
-        return codes.view(len(images), *latent.shape[2:])
+        return codes.view(len(images), *latent.shape[2:]).cpu()
 
 
 def find_files(weights: str) -> dict[str, Path]:
@@ -91,8 +94,8 @@ def _choose_files(find: Callable[[str], Path | None], where: str) -> dict[str, P
     except (KeyError, TypeError):
         raise ValueError(f"{index} has no weight_map") from None
     files = {CONFIG: config}
-    for name in sorted({file for tensor, file in file_of.items() if tensor.startswith(prefix)}):
-        if (path := find(name)) is None:
+    for name in dict.fromkeys(file for tensor, file in sorted(file_of.items()) if tensor.startswith(prefix)):
+        if not isinstance(name, str) or (path := find(name)) is None:
             raise ValueError(f"{where} has no {name}, which {INDEX} names")
         files[name] = path
     return files

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from reorder.config import Experiment
 from reorder.data import Images, load_unlabelled
+from reorder.data.transform import TRANSFORM_VERSION
 from reorder.display import Display
 from reorder.patches import grid_of
 from reorder.prior.cache import Cache
@@ -23,7 +24,8 @@ from reorder.prior.vqvae import VQVAE
 FITTED: dict[str, type[Fitted]] = {"kmeans": KMeans, "vqvae": VQVAE}
 TOKENIZERS = (*FITTED, "chameleon")
 BATCH = 64  # images to hold and encode at once
-COLLAPSED = 0.03  # of the codebook's size: a perplexity below it is worth a warning
+COLLAPSED = 0.03  # of the codes that could be used: a perplexity below it is worth a warning
+MOST_CODES = 2**16  # that can be asked for
 
 
 class Codes(NamedTuple):
@@ -64,6 +66,13 @@ def encode_dataset(
         found = kept.load_codes()
         assert found is not None
     codes, facts = found
+    if len(facts["broken"]) > experiment.data.max_broken:
+        raise ValueError(
+            f"{len(facts['broken'])} images are broken, more than data.max_broken="
+            f"{experiment.data.max_broken}; mend them, or raise it"
+        )
+    if facts["broken"]:
+        display.say(f"{len(facts['broken'])} broken images are left out")
     if facts["collapsed"]:
         display.say(
             f"warning: the codebook collapsed: the {facts['codebook_size']} codes are used as unevenly as "
@@ -78,6 +87,8 @@ def _check(tokenizer: str, codebook_size: int | None, weights: str | None, image
     for what, number in (("the codebook size", codebook_size), ("the number of images", images)):
         if number is not None and number < 1:
             raise ValueError(f"{what} must be at least 1, got {number}")
+    if codebook_size is not None and codebook_size > MOST_CODES:
+        raise ValueError(f"the codebook size must be at most {MOST_CODES}, got {codebook_size}")
     if tokenizer == "chameleon" and not weights:
         raise ValueError("the chameleon tokenizer needs weights: a directory, or facebook/chameleon-7b")
     if tokenizer == "chameleon" and codebook_size is not None:
@@ -101,6 +112,7 @@ def _identity(experiment: Experiment, images: Images) -> dict[str, Any]:
     return {
         "data": {key: getattr(data, key) for key in ("name", "root", "max_pixels", "crop_to_box")},
         "fingerprint": images.split.fingerprint(),
+        "transform": TRANSFORM_VERSION,
         "image_shape": list(model.image_shape),
         "patch_size": model.patch_size,
     }
@@ -152,13 +164,14 @@ class Tally:
 
     def facts(self) -> dict[str, Any]:
         size = len(self.uses)
+        possible = min(size, int(self.uses.sum()))
         perplexity = float(torch.distributions.Categorical(self.uses.double()).entropy().exp())
         facts = {
             "images": self.images,
             "codebook_size": size,
             "codes_used": int((self.uses > 0).sum()),
             "perplexity": perplexity,
-            "collapsed": size > 1 and perplexity < COLLAPSED * size,
+            "collapsed": perplexity < min(possible / 2, max(4, COLLAPSED * possible)),
         }
         if self.values:
             assert isinstance(self.sums, Tensor)

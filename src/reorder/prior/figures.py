@@ -1,10 +1,12 @@
 """Figures of the prior: reduction by order, and the paper's scatter of accuracy against reduction."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from reorder.config import Data
 from reorder.prior.compressibility import ENCODINGS
 from reorder.prior.ranking import FLOOR, MEASURES, value
 from reorder.run_dir import RunDir
@@ -41,14 +43,18 @@ def prior_figure(prior: dict[str, Any]) -> Figure:
     return figure
 
 
-def match_run(run: RunDir, grid: tuple[int, int], named: dict[str, np.ndarray]) -> tuple[str, dict[str, Any]]:
-    """The name of the fixed order (N,) that a finished run reads in, and its summary."""
-    run.experiment()  # refuses what is not a run directory
-    summary = run.summary()
+def match_run(
+    run: RunDir, measured: Data, grid: tuple[int, int], named: dict[str, np.ndarray]
+) -> tuple[str, dict[str, Any]]:
+    """The name of the fixed order (N,) that a finished run on the measured data reads in, and its summary."""
+    data, summary = run.experiment().data, run.summary()
     if summary is None:
         raise ValueError(f"{run.path} is not finished; train it with: reorder train --resume {run.path}")
     if summary["policy"] != "none":
         raise ValueError(f"{run.path} is of order.policy={summary['policy']}; --runs takes fixed orders")
+    if data.name != measured.name or Path(data.root or "").name != Path(measured.root or "").name:
+        names = [" ".join(filter(None, (each.name, each.root))) for each in (data, measured)]
+        raise ValueError(f"{run.path} was trained on {names[0]}, but {names[1]} is measured")
     if tuple(summary["grid"]) != grid:
         grids = ["x".join(map(str, each)) for each in (summary["grid"], grid)]
         raise ValueError(f"{run.path} reads a {grids[0]} grid, but a {grids[1]} grid is measured")

@@ -79,6 +79,7 @@ def measure(codes: Codes, named: dict[str, np.ndarray], scope: str, display: Dis
     prior["rankings"] = {m: sorted(compared, key=lambda name: value(prior, name, m)) for m in MEASURES}
     prior["agreement"] = agreement(prior, compared)
     prior["chosen"] = choose(reductions["unigram"], list(named))
+    prior["notes"] = notes(prior)
     return prior
 
 
@@ -180,6 +181,16 @@ def describe_choice(prior: dict[str, Any]) -> str:
     return f"least compressible: {chosen['scan']}, {lead}{verdict}"
 
 
+def describe_codes(prior: dict[str, Any]) -> str:
+    """The codebook, how evenly it is used, and what it loses, in a line."""
+    facts = prior["tokenizer"]
+    line = f"{facts['tokenizer']}: {facts['codebook_size']} codes, {facts['codes_used']} of them used, "
+    line += f"perplexity {facts['perplexity']:.0f}"
+    if "mse_of_variance" in facts:
+        line += f"; rebuilt with an error of {100 * facts['mse_of_variance']:.1f}% of the pixels' variance"
+    return line
+
+
 def notes(prior: dict[str, Any]) -> list[str]:
     """What to know before the entropies are believed."""
     said = []
@@ -234,6 +245,14 @@ def _entropy_rows(prior: dict[str, Any]) -> list[tuple[str, ...]]:
     return rows
 
 
+def _ranking_rows(prior: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Headings, then a row per measure."""
+    rows: list[tuple[str, ...]] = [("ranking", "from the least to the most compressible")]
+    for measure, names in prior["rankings"].items():
+        rows.append((MEASURES[measure], ", ".join(names)))
+    return rows
+
+
 def _agreement_rows(prior: dict[str, Any]) -> list[tuple[str, ...]]:
     """Headings, then a row per measure."""
     rows = [("Kendall's tau", *MEASURES.values())]
@@ -249,7 +268,13 @@ def _sorted_names(prior: dict[str, Any]) -> list[str]:
 def _all_rows(prior: dict[str, Any]) -> list[list[tuple[str, ...]]]:
     """Compression and entropy of the orders, and how the measures agree."""
     one = [_one_stream_rows(prior)] if prior["scope"] == "corpus" else []
-    return [_compression_rows(prior), *one, _entropy_rows(prior), _agreement_rows(prior)]
+    return [
+        _compression_rows(prior),
+        *one,
+        _entropy_rows(prior),
+        _ranking_rows(prior),
+        _agreement_rows(prior),
+    ]
 
 
 def terminal_tables(prior: dict[str, Any]) -> list[Table]:
@@ -271,4 +296,5 @@ def markdown_tables(prior: dict[str, Any]) -> str:
     for headings, *rows in _all_rows(prior):
         lines = [headings, ("---",) * len(headings), *rows]
         texts.append("".join(f"| {' | '.join(cells)} |\n" for cells in lines))
-    return "\n".join(texts)
+    said = [describe_codes(prior), *prior["notes"], describe_choice(prior)]
+    return "\n".join([*texts, "".join(f"- {line}\n" for line in said)])

@@ -13,10 +13,10 @@ from reorder.prior.figures import match_run, points_of, prior_figure, scatter_fi
 from reorder.prior.ranking import (
     check,
     describe_choice,
+    describe_codes,
     markdown_tables,
     measure,
     named_orders,
-    notes,
     terminal_tables,
 )
 from reorder.run_dir import RunDir
@@ -40,7 +40,7 @@ def write_prior(
     grid = grid_of(experiment.model.image_shape, experiment.model.patch_size)
     check(grid, options["images"] or 2, scope)
     named = named_orders(grid, order_files)
-    matched = [match_run(run, grid, named) for run in runs]
+    matched = [match_run(run, experiment.data, grid, named) for run in runs]
     display = Display()
     codes = encode_dataset(experiment, **options, cache=cache or default_cache(), display=display)
     prior = measure(codes, named, scope, display)
@@ -57,6 +57,6 @@ def write_prior(
     display.say(f"reduction of {each}, compression ratio, and bits per code:")
     for table in terminal_tables(prior):
         display.console.print(table)
-    for line in [*notes(prior), describe_choice(prior), f"saved: {out}"]:
+    for line in [describe_codes(prior), *prior["notes"], describe_choice(prior), f"saved: {out}"]:
         display.say(line)
     return prior
