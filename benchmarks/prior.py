@@ -137,6 +137,7 @@ def a_million(table: Table) -> None:
         "by image, 2 encodings": lambda: compressibility.reduction_by_image(codes, row, CODEBOOK, ignore),  # type: ignore[arg-type]
         "one unigram stream": lambda: compressibility.stream_size(codes, row[0], "unigram", CODEBOOK),  # type: ignore[arg-type]
         "entropy given 1": lambda: entropy.conditional_entropy(codes, row, CODEBOOK, 1, ignore),  # type: ignore[arg-type]
+        "entropy given 2": lambda: entropy.conditional_entropy(codes, row, CODEBOOK, 2, ignore),  # type: ignore[arg-type]
     }
     for name, function in work.items():
         seconds, _ = timed(function)
