@@ -162,7 +162,9 @@ def _in_memory(
 
 def _on_disk(find: Callable[..., tuple[Split, Split, list[str]]], max_pixels: int) -> Callable[..., Dataset]:
     def load(settings: config.Data, shape: tuple[int, int]) -> Dataset:
-        train, validation, classes = find(settings, Transform(shape, settings.max_pixels or max_pixels))
+        most = settings.max_pixels
+        transform = Transform(shape, most or max_pixels, most or MAX_PIXELS)
+        train, validation, classes = find(settings, transform)
         return Dataset(train, validation, classes, torch.tensor(MEAN), torch.tensor(DEVIATION))
 
     return load
@@ -202,7 +204,8 @@ def load_unlabelled(settings: config.Data, image_shape: tuple[int, int]) -> Spli
         paths = folders.walk(folders.find_root(settings), ".", folders.IMAGES)
         if not paths:
             raise ValueError(f"there are no images in data.root={root}")
-        transform = Transform(image_shape, settings.max_pixels or MAX_PIXELS)
+        most = settings.max_pixels or MAX_PIXELS
+        transform = Transform(image_shape, most, most)
         files = folders.Files(root, paths, torch.zeros(len(paths), dtype=torch.long), transform)
         return files if settings.train_images is None else choose(files, settings.train_images, "train")
     return load_dataset(settings, image_shape).train

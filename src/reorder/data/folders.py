@@ -134,6 +134,8 @@ def _listed(list_file: str) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot read the list of images {list_file}: {error}") from None
     paths = [line.strip() for line in lines if line.strip()]
+    if not paths:
+        raise ValueError(f"the list of images {list_file} is empty")
     for path in paths:
         if path.startswith("/") or ".." in path.split("/"):
             raise ValueError(f"{list_file} must hold paths relative to data.root, got {path!r}")

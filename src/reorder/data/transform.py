@@ -26,6 +26,7 @@ class Transform(NamedTuple):
 
     shape: tuple[int, int]
     max_pixels: int = MAX_PIXELS
+    max_whole: int = MAX_PIXELS  # of an image that cannot be reduced while it is decoded
 
     def __call__(self, file: Path | BinaryIO, box: Box | None = None) -> Tensor:
         """The centre of an image, or of its box, as uint8 (3, H, W)."""
@@ -44,7 +45,7 @@ class Transform(NamedTuple):
     def _refuse_bomb(self, image: Image.Image) -> None:
         # A progressive JPEG is held whole, as coefficients, before it can be reduced; other formats always.
         reducible = image.format == "JPEG" and "progressive" not in image.info
-        limit = self.max_pixels if reducible else min(self.max_pixels, MAX_PIXELS)
+        limit = self.max_pixels if reducible else min(self.max_pixels, self.max_whole)
         width, height = image.size
         if width * height > limit:
             raise ValueError(f"{width}x{height} pixels are more than the limit of {limit}")
