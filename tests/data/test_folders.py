@@ -68,7 +68,7 @@ def test_lists_replace_splits(folder, tmp_path):
     with pytest.raises(ValueError, match=r"cannot read the list of images"):
         load(folder, train_list=str(tmp_path / "missing.txt"))
     (tmp_path / "val.txt").write_text("")
-    with pytest.raises(ValueError, match=r"the validation images of image_folder are none"):
+    with pytest.raises(ValueError, match=r"the list of images .*val.txt is empty"):
         load(folder, validation_list=str(tmp_path / "val.txt"))
 
 
@@ -185,6 +185,8 @@ def test_fmow_has_62_categories_and_reads_only_its_rgb_images(tmp_path):
     assert [data.classes[label] for label in data.validation.labels] == ["zoo"]
     assert data.train.transform.max_pixels == 10**9
     assert load(tmp_path, "fmow", max_pixels=5).train.transform.max_pixels == 5
+    assert load(tmp_path, "fmow").train.transform.max_whole == 178_956_970
+    assert load(tmp_path, "fmow", max_pixels=10**10).train.transform.max_whole == 10**10
     write_image(tmp_path / "val/castle/castle_0/castle_0_0_rgb.jpg", 0)
     with pytest.raises(ValueError, match=r"of the class 'castle', not among the 62 classes"):
         load(tmp_path, "fmow")
