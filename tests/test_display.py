@@ -66,3 +66,11 @@ def test_a_count_is_a_bar_or_one_line_or_nothing(capsys):
     with Display(quiet=True).progress("images", 3) as advance:
         advance(3)
     assert capsys.readouterr().out == ""
+
+
+def test_a_run_that_was_stopped_in_its_validation_goes_on_without_an_estimate():
+    screen = io.StringIO()
+    with Display(console=Console(file=screen, width=200)).training("row", 40, 22, done_steps=66) as progress:
+        progress.epoch(LINE)
+    assert "epoch 3/40" in screen.getvalue()
+    assert screen.getvalue().strip().endswith("unknown left")

@@ -43,8 +43,9 @@ class LineProgress(Progress):
         self.began, self.done_epochs = time.monotonic(), done_epochs
 
     def epoch(self, metrics: dict[str, Any]) -> None:
-        per_epoch = (time.monotonic() - self.began) / (metrics["epoch"] - self.done_epochs)
-        left = timedelta(seconds=round(per_epoch * (self.epochs - metrics["epoch"])))
+        done = metrics["epoch"] - self.done_epochs  # none, if the run was stopped while it was validated
+        per_epoch = (time.monotonic() - self.began) / done if done else 0.0
+        left = timedelta(seconds=round(per_epoch * (self.epochs - metrics["epoch"]))) if done else "unknown"
         self.console.print(
             f"{self.title}  epoch {metrics['epoch']}/{self.epochs}  {metrics['stage']}  "
             f"temperature {metrics['temperature']:.3f}  loss {metrics['loss']:.3f}  "
