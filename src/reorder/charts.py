@@ -257,7 +257,7 @@ def compressibility_figure(results: Sequence[Result], prior: Prior) -> Figure | 
 
 
 def training_figure(results: Sequence[Result]) -> Figure | None:
-    """Validation top-1 by epoch, means and ranges over seeds, a panel per model and data, of many the first."""
+    """Validation top-1 by epoch, means and ranges over seeds, a panel per model and data, at most a dozen."""
     panels: dict[tuple[str, str], dict[str, list[Curve]]] = defaultdict(lambda: defaultdict(list))
     others: list[str] = []
     styles: dict[str, str] = {}
