@@ -75,10 +75,14 @@ def test_tracked_patches():
     initial = np.arange(12)[::-1]
     assert ev.tracked_patches(initial, (3, 4), []) == [6, 11]
     inwards = reorder.scan("spiral", 3, 4).numpy()
-    assert ev.tracked_patches(inwards[::-1], (3, 4), []) == [6]  # the first patch is the central one
-    assert ev.tracked_patches(initial, (3, 4), [(0, 3), (2, 1), (0, 3)]) == [3, 9]
-    with pytest.raises(ValueError, match="--track 3,0 is outside"):
-        ev.tracked_patches(initial, (3, 4), [(3, 0)])
+    # the first patch is the central one, so the last joins it
+    assert ev.tracked_patches(inwards[::-1], (3, 4), []) == [6, 0]
+    assert ev.tracked_patches(initial, (3, 4), [(1, 4), (3, 2), (1, 4)]) == [3, 9]
+    assert ev.tracked_patches(initial, (3, 4), [(1, 4)]) == [3, 6]
+    assert ev.cell_name(9, (3, 4)) == "row 3, column 2"
+    for row, column in ((4, 1), (0, 1), (1, 5)):
+        with pytest.raises(ValueError, match=f"--track {row},{column} is outside"):
+            ev.tracked_patches(initial, (3, 4), [(row, column)])
 
 
 def test_drawn_epochs_are_those_in_which_the_policy_moves():

@@ -7,15 +7,28 @@ import reorder
 from reorder import figures
 
 
-def test_curves_hold_every_run():
-    stages = {1: "fixed", 2: "random"}
-    lines = [{"epoch": e, "stage": stages[e], "validation_top1": e / 10} for e in (1, 2)]
-    curves = [figures.curve_of("a", lines), figures.curve_of("b", lines[:1])]
-    axes = figures.curve_figure(curves).axes[0]
-    assert [list(line.get_ydata()) for line in axes.lines] == [[10, 20], [10]]
+def test_curves_are_means_with_a_band_over_seeds():
+    curve = figures.Curve(np.array([[0.1, 0.2], [0.3, 0.6]]), [])
+    axes = figures.curve_figure("row, fixed", curve).axes[0]
+    assert axes.lines[0].get_xdata().tolist() == [1, 2]
+    assert axes.lines[0].get_ydata().tolist() == pytest.approx([20, 40])
+    band = axes.collections[0].get_paths()[0].vertices
+    assert band.min(0) == pytest.approx([1, 10])
+    assert band.max(0) == pytest.approx([2, 60])
     assert not axes.patches  # shades are for the stages of a policy
-    policy = [{"epoch": 1, "stage": "policy", "validation_top1": 0.1}]
-    assert len(figures.curve_figure([figures.curve_of("c", policy)]).axes[0].patches) == 1
+    assert all(tick == int(tick) for tick in axes.get_xticks())
+
+
+def test_stages_are_shaded_where_they_are_in_training():
+    keys = {"train.epochs": 3, "order.warmup_fraction": 0.15, "order.policy_fraction": 0.3}
+    spans = figures.stage_spans(keys)
+    assert [span.stage for span in spans] == ["warm-up", "policy", "frozen"]
+    assert [limit for span in spans for limit in span[1:]] == pytest.approx([0, 0.45, 0.45, 1.35, 1.35, 3])
+    shades = figures.curve_figure("a", figures.Curve(np.ones((1, 3)), spans)).axes[0].patches
+    assert [patch.get_x() for patch in shades] == pytest.approx([0, 0.45, 1.35])
+    whole = figures.stage_spans(keys | {"order.warmup_fraction": 0.0, "order.policy_fraction": 1.0})
+    assert whole == [("policy", 0, 3)]
+    assert figures.stage_spans({"train.epochs": 3}) == []
 
 
 def test_paths_are_drawn_from_slot_to_slot():

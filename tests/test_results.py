@@ -16,6 +16,7 @@ from reorder.report import MOST_POLICIES, Options, policies_to_show, write_repor
 from reorder.results import by_order, collect, expand, order_name, top1
 from reorder.run_dir import RunDir
 from reorder.scans import scan
+from reorder.tables import PValue
 
 IMAGES, GRID = 60, (4, 4)
 
@@ -210,7 +211,7 @@ def test_a_report_is_made_from_small_files_alone(sweep, tmp_path, monkeypatch):
     for place, name in enumerate(("row", "column")):
         prior["orders"][name] = {"unigram": {"reduction": 20.0 + place, "reduction_sem": 0.1}, "entropy1": {}}
     (tmp_path / "prior.json").write_text(json.dumps(prior))
-    options = Options(track=((0, 1),), prior=tmp_path / "prior.json")
+    options = Options(track=((1, 2),), prior=tmp_path / "prior.json")
     page, made = write_report(expand([copy]), tmp_path / "report", options)
     assert page.read_text().count("<table") >= 5
     assert [table.name for table in made] == ["orders", "differences", "centre", "runs", "pairs"]
@@ -239,7 +240,10 @@ def test_too_many_policies_are_not_all_drawn_which_is_said(sweep):
 def test_the_centre_table_has_each_start_and_all_of_them(sweep):
     results = collect(expand([sweep])).results
     learned = result_tables.policies(results, [])
-    start, whole = result_tables.centre_table(learned, None).rows
+    (start,) = result_tables.centre_table(learned, None).rows  # all starts are this one
+    other = [p._replace(result=p.result._replace(order="learned from column")) for p in learned]
+    *_, whole = result_tables.centre_table(learned + other, None).rows
+    assert whole[2] == "all starts"
     by_hand = []
     for policy in learned:
         slots = [policy.result.summary["order"].index(patch) for patch in (5, 6, 9, 10)]
@@ -253,6 +257,39 @@ def test_the_centre_table_has_each_start_and_all_of_them(sweep):
     assert (start[5].value, start[6].value) == pytest.approx(
         stats.t.interval(0.95, 2, np.mean(by_hand), stats.sem(by_hand))
     )
+
+
+def test_small_grids_come_first_and_top1_follows_the_names(sweep):
+    results = collect(expand([sweep])).results
+    fine = [result._replace(data="digits 14x14") for result in results[:1]]
+    coarse = [result._replace(data="digits 7x7") for result in results[:1]]
+    table = result_tables.orders_table(fine + coarse)
+    assert table.headings[:3] == ("order", "model", "top-1 (%)")
+    assert [row[4] for row in table.rows] == ["digits 7x7", "digits 14x14"]
+
+
+def test_a_tiny_p_value_is_not_shown_as_zero():
+    assert [str(PValue(p)) for p in (0.0004, 0.0006, 0.25)] == ["<0.001", "0.001", "0.250"]
+
+
+def test_curves_of_many_panels_are_cut_and_those_of_one_are_told_by_colour_and_style(sweep):
+    results = collect(expand([sweep])).results
+    axes = charts.training_figure(results).axes
+    assert len(axes) == 1
+    looks = {(line.get_color(), line.get_linestyle()) for line in axes[0].lines}
+    assert len(looks) == len(axes[0].lines) == 4
+    many = [r._replace(data=f"digits {n}x{n}") for n in range(20) for r in results[:2]]
+    assert len(charts.training_figure(many).axes) == charts.MOST_PANELS
+
+
+def test_a_single_point_makes_no_panel_and_legends_stay_inside(sweep):
+    results = collect(expand([sweep])).results
+    assert charts.learning_figure([r for r in results if r.summary["policy"] == "global"]) is None
+    figure = charts.learning_figure(results)
+    figure.draw_without_rendering()
+    box = figure.legends[0].get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
 
 
 def test_bars_and_points_are_at_their_values(sweep):

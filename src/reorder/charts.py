@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from reorder.comparisons import ROW, Comparison
-from reorder.figures import Curve, curve_of, draw_curves
+from reorder.figures import Curve, draw_curves, stage_spans
 from reorder.results import Mean, Result, by_order, scan_name, start_of, top1
 from reorder.scans import SCANS
 
@@ -27,7 +28,9 @@ COLOURS = {
     "diagonal": "#0072B2",
     "snake": "#D55E00",
 }
-OTHER = "#CC79A7"
+OTHERS = ("#CC79A7", "#7F7F7F", "#8C564B")
+OTHER = OTHERS[0]
+MOST_PANELS = 12  # of curves
 HATCHES = dict(zip(COLOURS, ("", "//", "..", "xx", "--", "\\\\"), strict=True))
 MARKERS = "osD^vPX*"
 POLICIES = {
@@ -35,7 +38,13 @@ POLICIES = {
     "noise": ("equal noise, nothing learned", "#E69F00", "s"),
     "global": ("learned from it (REOrder)", "#0072B2", "^"),
 }
-STYLES = {"none": "-", "noise": ":", "global": "--", "random": "-."}
+STYLES = {
+    "none": ("fixed", "-"),
+    "noise": ("equal noise, nothing learned", ":"),
+    "global": ("learned from it (REOrder)", "--"),
+    "random": ("random every batch", "-."),
+}
+LETTER = 0.085  # inches that a letter of a legend takes at most, on average
 ERRORS = "Bars: standard error over seeds, or over images where there is one seed."
 
 
@@ -59,16 +68,19 @@ def _wrapped(text: str, width: int) -> str:
     return "\n".join(textwrap.wrap(text, width, break_long_words=False))
 
 
-def _legend(figure: Figure, columns: int = 6) -> None:
-    """One legend of all panels, below them."""
-    found: dict[str, Any] = {}
-    for axes in figure.axes:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    if found:
-        figure.legend(
-            list(found.values()), list(found), loc="outside lower center", ncols=min(columns, len(found))
-        )
+def _legend(figure: Figure, found: dict[str, Any] | None = None) -> None:
+    """One legend of all panels, or of what is given, below them: as many columns as fit the width."""
+    if found is None:
+        found = {}
+        for axes in figure.axes:
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                found.setdefault(label, handle)
+    width, height = figure.get_size_inches()
+    labels = [_wrapped(label, int((width - 0.8) / LETTER)) for label in found]
+    longest = max(len(line) for label in labels for line in label.splitlines())
+    columns = min(len(labels), max(1, int(width / (LETTER * longest + 0.7))))
+    figure.legend([*found.values()], labels, loc="outside lower center", ncols=columns, fontsize=9)
+    figure.set_size_inches(width, height + 0.2 * (math.ceil(len(labels) / columns) - 1))
 
 
 def change_figure(comparisons: Sequence[Comparison]) -> Figure | None:
@@ -117,7 +129,11 @@ def learning_figure(results: Sequence[Result]) -> Figure | None:
         policy, scan = group[0].summary["policy"], scan_name(group[0].summary)
         if policy in POLICIES:
             shown[model, data][policy].setdefault(scan, []).append(top1(group))
-    shown = {name: found for name, found in shown.items() if "global" in found}
+    shown = {
+        name: found
+        for name, found in shown.items()
+        if "global" in found and sum(len(means) for scans in found.values() for means in scans.values()) > 1
+    }
     if not shown:
         return None
     figure, panels = _panels(len(shown), 3.6, 3.0)
@@ -142,12 +158,15 @@ def learning_figure(results: Sequence[Result]) -> Figure | None:
                     capsize=2,
                     markersize=5,
                 )
-        axes.set_xticks(range(len(starts)), starts, rotation=30, fontsize=9)
+        axes.set_xticks(range(len(starts)), starts, fontsize=9)
+        axes.tick_params(axis="x", rotation=30)
+        for tick in axes.get_xticklabels():
+            tick.set(ha="right", rotation_mode="anchor")
         axes.set(ylabel="top-1 (%)", xlim=(-0.6, len(starts) - 0.4))
         axes.set_title(f"{_wrapped(model, 34)}\n{_wrapped(data, 34)}", fontsize=10)
         axes.grid(axis="y", color="#dddddd")
         axes.set_axisbelow(True)
-    _legend(figure, 3)
+    _legend(figure)
     return figure
 
 
@@ -233,38 +252,39 @@ def compressibility_figure(results: Sequence[Result], prior: Prior) -> Figure | 
                 color="#555555",
             )
         axes.set(xlabel=f"percentage reduction (LZMA, {encoding})", ylabel="top-1 (%)", title=data)
-    _legend(figure, 3)
+    _legend(figure)
     return figure
 
 
-CROWDED = 8  # curves; more are spread over a panel for each kind of policy
-
-
-def training_figure(results: Sequence[Result]) -> Figure:
-    """Validation top-1 by epoch, means over seeds, a panel for each model and dataset."""
-    found: dict[tuple[str, str], dict[str, list[Curve]]] = defaultdict(lambda: defaultdict(list))
-    for (model, data, order), group in by_order(results).items():
-        metrics = [result.metrics for result in group if result.metrics]
-        epochs = min(map(len, metrics), default=0)
-        if epochs:
-            values = [[line["validation_top1"] for line in several[:epochs]] for several in metrics]
-            policy = group[0].summary["policy"]
-            curve = curve_of(order, metrics[0][:epochs])._replace(
-                top1=np.mean(values, axis=0).tolist(),
-                colour=COLOURS.get(group[0].summary["scan"], OTHER),
-                style=STYLES[policy],
-            )
-            found[model, data][policy].append(curve)
-    panels: list[tuple[str, list[Curve]]] = []
-    for (model, data), by_policy in found.items():
-        title, whole = f"{_wrapped(model, 40)}\n{_wrapped(data, 40)}", [*chain(*by_policy.values())]
-        panels += (
-            [(title, whole)] if len(whole) <= CROWDED else [(title, part) for part in by_policy.values()]
-        )
-    figure, axes = _panels(max(1, len(panels)), 4.4, 3.2)
-    for panel, (title, curves) in zip(axes, panels, strict=False):
-        draw_curves(panel, curves)
-        panel.set_title(title, fontsize=10)
+def training_figure(results: Sequence[Result]) -> Figure | None:
+    """Validation top-1 by epoch, means and ranges over seeds, a panel per model and data, at most a dozen."""
+    panels: dict[tuple[str, str], dict[str, list[Curve]]] = defaultdict(lambda: defaultdict(list))
+    others: list[str] = []
+    styles: dict[str, str] = {}
+    for (model, data, _), group in by_order(results).items():
+        top1s = [[line["validation_top1"] for line in result.metrics] for result in group if result.metrics]
+        epochs = min(map(len, top1s), default=0)
+        if not epochs or ((model, data) not in panels and len(panels) == MOST_PANELS):
+            continue
+        summary = group[0].summary
+        policy, start = summary["policy"], scan_name(summary)
+        label, style = STYLES[policy]
+        styles[label] = style
+        name = label if policy == "random" else start
+        if name not in COLOURS and name not in others:
+            others.append(name)
+        colour = COLOURS.get(name) or OTHERS[others.index(name) % len(OTHERS)]
+        values = np.array([several[:epochs] for several in top1s])
+        panels[model, data][name].append(Curve(values, stage_spans(group[0].keys), colour, style))
+    if not panels:
+        return None
+    figure, axes = _panels(len(panels), 4.4, 3.2)
+    for panel, ((model, data), curves) in zip(axes, panels.items(), strict=True):
+        draw_curves(panel, [*chain(*curves.values())])
+        panel.set_title(f"{_wrapped(model, 40)}\n{_wrapped(data, 40)}", fontsize=10)
         panel.xaxis.label.set_fontsize(8)
-    _legend(figure, 4)
+    colours = {name: several[0].colour for curves in panels.values() for name, several in curves.items()}
+    keys = {name: Line2D([], [], color=colour) for name, colour in colours.items()}
+    keys |= {label: Line2D([], [], color="#666666", ls=style) for label, style in styles.items()}
+    _legend(figure, keys)
     return figure

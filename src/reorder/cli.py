@@ -297,7 +297,11 @@ def report(
     ] = None,
     track: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROW,COLUMN", help="Patch to follow; default: the central and the first one."),
+        typer.Option(
+            metavar="ROW,COLUMN",
+            help="Patch to follow, counted from 1; the page's player takes the first two. "
+            "Default: the central one and the first that is read.",
+        ),
     ] = None,
     radius: Annotated[
         float | None, typer.Option(help="Of the centre, in patches; default: a quarter of the shorter side.")
@@ -310,7 +314,7 @@ def report(
 
     Example: `reorder report runs/row runs/spiral-1 -o report`
 
-    Example: `reorder report sweeps/laptop -o report --prior prior.json --track 3,3 --track 0,6`
+    Example: `reorder report sweeps/laptop -o report --prior prior.json --track 4,4 --track 1,7`
     """
     options = Options(tuple(map(_cell, track or [])), radius, prior)
     page, (first, *rest) = write_report(expand(runs), out, options)
@@ -325,7 +329,7 @@ def _cell(text: str) -> tuple[int, int]:
     """The row and column that ROW,COLUMN names."""
     row, _, column = text.partition(",")
     if not (row.strip().isdecimal() and column.strip().isdecimal()):
-        raise ValueError(f"--track takes ROW,COLUMN counted from 0, such as 3,4, got {text!r}")
+        raise ValueError(f"--track takes ROW,COLUMN counted from 1, such as 4,4, got {text!r}")
     return int(row), int(column)
 
 

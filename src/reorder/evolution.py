@@ -53,14 +53,25 @@ def largest_footrule(patches: int) -> int:
 def tracked_patches(
     initial: np.ndarray, grid: tuple[int, int], cells: Sequence[tuple[int, int]]
 ) -> list[int]:
-    """The patches at cells (row, column); of none given, the central one and the first that is read."""
+    """The patches at cells (row, column), counted from 1.
+
+    Fewer than two are filled up with the central one, the first that is read, and the last.
+    """
     rows, columns = grid
     for row, column in cells:
-        if not (0 <= row < rows and 0 <= column < columns):
-            raise ValueError(f"--track {row},{column} is outside a grid of {rows} rows and {columns} columns")
+        if not (1 <= row <= rows and 1 <= column <= columns):
+            raise ValueError(
+                f"--track {row},{column} is outside a grid of {rows} rows and {columns} columns (from 1)"
+            )
     central = rows // 2 * columns + columns // 2
-    chosen = [row * columns + column for row, column in cells] or [central, int(initial[0])]
-    return list(dict.fromkeys(chosen))
+    chosen = list(dict.fromkeys((row - 1) * columns + column - 1 for row, column in cells))
+    filled = dict.fromkeys([*chosen, central, int(initial[0]), int(initial[-1])])
+    return list(filled)[: max(2, len(chosen))]
+
+
+def cell_name(patch: int, grid: tuple[int, int]) -> str:
+    row, column = divmod(patch, grid[1])
+    return f"row {row + 1}, column {column + 1}"
 
 
 def central(grid: tuple[int, int], radius: float | None = None) -> np.ndarray:

@@ -6,13 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
+from reorder.curriculum import FROZEN, POLICY, STAGES, WARM_UP
 from reorder.scans import SCANS
 
-# N patches, E epochs
+# N patches, E epochs, S seeds
 
-INK, START, STOP = "#2b4fab", "#d62728", "#000000"
-STAGE_SHADES = {"warm-up": "#f3e9d2", "policy": "#dbe7f5", "frozen": "#ececec"}
+INK, START, STOP = "#6a00a8", "#0d0887", "#e8763f"  # as in the page's player
+STAGE_SHADES = {WARM_UP: "#f3e9d2", POLICY: "#dbe7f5", FROZEN: "#ececec"}
 
 
 class Picture(NamedTuple):
@@ -22,14 +24,14 @@ class Picture(NamedTuple):
 
 
 def draw_path(axes: Axes, order: np.ndarray, grid: tuple[int, int], title: str) -> None:
-    """The path of an order (N,) over its grid, from the red dot to the black dot."""
+    """The path of an order (N,) over its grid, from the dark dot to the orange square."""
     rows, columns = grid
     y, x = np.divmod(np.asarray(order), columns)
     width = max(0.4, min(1.8, 25 / max(grid)))
     axes.plot(x, y, color=INK, linewidth=width, zorder=1, solid_joinstyle="round")
     dot = max(6.0, min(50.0, 600 / max(grid)))
-    axes.scatter(x[:1], y[:1], s=dot, color=START, zorder=3)
-    axes.scatter(x[-1:], y[-1:], s=dot, color=STOP, zorder=2)
+    axes.scatter(x[:1], y[:1], s=dot, color=START, edgecolor="white", linewidth=0.6, zorder=3)
+    axes.scatter(x[-1:], y[-1:], s=dot, color=STOP, marker="s", edgecolor="white", linewidth=0.6, zorder=2)
     axes.set(xlim=(-0.8, columns - 0.2), ylim=(rows - 0.2, -0.8), aspect="equal", xticks=[], yticks=[])
     axes.set_title(title, fontsize=11)
 
@@ -83,53 +85,63 @@ def policy_figure(logits: np.ndarray, initial: np.ndarray) -> Figure:
     axes.set(
         xlabel="epoch", ylabel="logit (higher is read earlier)", title="The policy's logits, a line per patch"
     )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
 
 
+class Span(NamedTuple):
+    """A stage of a run, from some epoch to another; 0 is before training, e is after e epochs."""
+
+    stage: str
+    start: float
+    stop: float
+
+
+def stage_spans(keys: dict[str, Any]) -> list[Span]:
+    """The stages of a run with these keys of its configuration; none if it has no policy."""
+    if "order.policy_fraction" not in keys:
+        return []
+    warm = keys["order.warmup_fraction"]
+    limits = [0, warm, warm + keys["order.policy_fraction"], 1]
+    spans = [
+        Span(stage, keys["train.epochs"] * start, keys["train.epochs"] * stop)
+        for stage, start, stop in zip(STAGES, limits, limits[1:], strict=False)
+    ]
+    return [span for span in spans if span.stop - span.start > 1e-6]
+
+
 class Curve(NamedTuple):
-    """Validation top-1 by epoch, and how to draw it."""
+    """Validation top-1 by epoch, a fraction, and how to draw it."""
 
-    name: str
-    epochs: list[int]
-    top1: list[float]
-    stages: list[str]
-    colour: str | None = None
-    style: str | None = None
-
-
-def curve_of(name: str, lines: list[dict[str, Any]]) -> Curve:
-    """The curve of one run's metrics."""
-    columns = zip(*((line["epoch"], line["validation_top1"], line["stage"]) for line in lines), strict=True)
-    epochs, top1, stages = map(list, columns) if lines else ([], [], [])
-    return Curve(name, epochs, top1, stages)
+    top1: np.ndarray  # (S, E)
+    spans: list[Span]
+    colour: str = INK
+    style: str = "-"
 
 
 def draw_curves(axes: Axes, curves: list[Curve]) -> None:
-    """Curves on one pair of axes, with the stages of the first that learns as shades."""
-    learns = [curve for curve in curves if set(curve.stages) & set(STAGE_SHADES)]
-    for curve in learns[:1]:
-        for epoch, stage in zip(curve.epochs, curve.stages, strict=True):
-            axes.axvspan(epoch - 0.5, epoch + 0.5, color=STAGE_SHADES[stage], lw=0)
-    for style, curve in zip(("-", "--", ":", "-.") * len(curves), curves, strict=False):
-        percent = [100 * value for value in curve.top1]
-        axes.plot(
-            curve.epochs,
-            percent,
-            linestyle=curve.style or style,
-            color=curve.colour,
-            label=curve.name,
-            linewidth=1.4,
-        )
-    shaded = " (shaded: warm-up, policy, frozen)" if learns else ""
+    """Means over seeds with a band from the lowest to the highest, over the stages of the first with any."""
+    for span in next((curve.spans for curve in curves if curve.spans), []):
+        axes.axvspan(span.start, span.stop, color=STAGE_SHADES[span.stage], lw=0)
+    for curve in curves:
+        percent = 100 * curve.top1
+        epochs = np.arange(1, percent.shape[1] + 1)
+        look: dict[str, Any] = {"linestyle": curve.style, "color": curve.colour}
+        # a single epoch is no line
+        axes.plot(epochs, percent.mean(0), linewidth=1.4, marker="." if len(epochs) == 1 else "", **look)
+        if len(percent) > 1:
+            axes.fill_between(epochs, percent.min(0), percent.max(0), color=curve.colour, alpha=0.12, lw=0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    shaded = " (shaded: warm-up, policy, frozen)" if any(curve.spans for curve in curves) else ""
     axes.set(xlabel=f"epoch{shaded}", ylabel="validation top-1 (%)")
 
 
-def curve_figure(curves: list[Curve]) -> Figure:
-    """Validation top-1 by epoch of a few runs."""
+def curve_figure(name: str, curve: Curve) -> Figure:
+    """Validation top-1 by epoch of one run."""
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
-    draw_curves(axes, curves)
-    axes.legend(loc="lower right")
+    draw_curves(axes, [curve])
+    axes.set_title(name, fontsize=11)
     return figure
 
 

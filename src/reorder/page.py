@@ -15,38 +15,62 @@ import numpy as np
 import torch
 from matplotlib import rc_context
 
-from reorder.figures import Picture
+from reorder.evolution import tracked_patches
+from reorder.figures import Picture, stage_spans
 from reorder.policy import PlackettLuce
-from reorder.results import Result, rank
+from reorder.results import Result, rank, scan_name
 from reorder.tables import Cell, Number, Table, write_text
 
 # N patches, E epochs
 
 LONG_TABLE = 12  # rows from which a table gets a box to filter them
 SHOWN_NOTES = 4
+LEADING = ("change", "learning")  # figures that stand before the tables
+FOLDED = ("runs", "pairs")  # tables that are opened by a click
+KINDS = {"none": "fixed", "noise": "noise only", "global": "learned", "random": "random every batch"}
 MOST_PATCHES = 4096  # that a browser can draw, and a page can hold, at every epoch
 
 
 def write_page(
-    path: Path, title: str, tables: list[Table], figures: list[Picture], results: Sequence[Result]
+    path: Path,
+    title: str,
+    tables: list[Table],
+    figures: list[Picture],
+    results: Sequence[Result],
+    track: Sequence[tuple[int, int]] = (),
 ) -> None:
-    """Write the page of finished runs; the first table is the main one."""
+    """Write the page of finished runs; the player follows the first two cells of `track`."""
     assets = files("reorder") / "page_assets"
-    data, missing = page_data(sorted(results, key=rank))
+    data, missing = page_data(sorted(results, key=rank), track)
+    leading, rest = _split(figures, LEADING)
+    folded, main = _split(tables, FOLDED)
     text = Template((assets / "page.html").read_text(encoding="utf-8")).substitute(
         title=escape(title),
         lead=escape(lead(results)),
         style=(assets / "page.css").read_text(encoding="utf-8"),
         script=(assets / "page.js").read_text(encoding="utf-8"),
-        main_table="\n".join(map(table_html, tables[:1])),
-        figures=section("figures", "Figures", map(figure_html, figures)),
-        tables=section("tables", "More tables", map(table_html, tables[1:])),
+        nav=nav_html(bool(data["runs"]), bool(rest), bool(folded)),
+        results="\n".join([*map(figure_html, leading), *map(table_html, main)]),
+        figures=section("figures", "Figures", map(figure_html, rest)),
+        tables=section("all-runs", "All runs", map(table_html, folded)),
         missing="".join(
             f'<p class="remark">Without curves and player: {escape(why)}.</p>' for why in missing
         ),
         data=as_json(data),
     )
     write_text(path, text)
+
+
+def _split(items: Sequence[Any], names: tuple[str, ...]) -> tuple[list[Any], list[Any]]:
+    """Those that have one of the names, and the others."""
+    return [item for item in items if item.name in names], [item for item in items if item.name not in names]
+
+
+def nav_html(player: bool, figures: bool, runs: bool) -> str:
+    """Links to the parts that the page has."""
+    parts = [("results", "Results", True), ("player", "Player", player), ("curves", "Curves", player)]
+    parts += [("figures", "Figures", figures), ("all-runs", "All runs", runs)]
+    return " ".join(f'<a href="#{name}">{text}</a>' for name, text, there in parts if there)
 
 
 def as_json(data: Any) -> str:
@@ -66,13 +90,11 @@ def table_html(table: Table) -> str:
     """A table whose headings sort it, in a box of its own that scrolls, between its caption and its notes."""
     name = escape(table.name)
     first, stop, rest = table.caption.partition(". ")
-    caption = f"<b>{escape(first + stop.strip())}</b> {escape(rest)}"
-    return (
-        f'<div class="sheet"><p class="caption" id="caption-{name}">{caption}</p>'
-        + (grid_html(table, name) if table.rows else "")
-        + notes_html(table.notes)
-        + "</div>"
-    )
+    caption = f'<b id="caption-{name}">{escape(first + stop.strip())}</b> {escape(rest)}'
+    grid = grid_html(table, name) if table.rows else ""
+    if grid and table.name in FOLDED:
+        grid = f"<details><summary>Show {len(table.rows)} rows</summary>{grid}</details>"
+    return f'<div class="sheet"><p class="caption">{caption}</p>' + grid + notes_html(table.notes) + "</div>"
 
 
 def grid_html(table: Table, name: str) -> str:
@@ -91,7 +113,7 @@ def grid_html(table: Table, name: str) -> str:
         else ""
     )
     return (
-        f'{search}<div class="scroll" role="region" tabindex="0" aria-labelledby="caption-{name}">'
+        f'{search}<div class="scroll rows" role="region" tabindex="0" aria-labelledby="caption-{name}">'
         f'<table id="table-{name}" aria-labelledby="caption-{name}">'
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>"
     )
@@ -131,8 +153,8 @@ def figure_html(picture: Picture) -> str:
     width = round(96 * picture.figure.get_size_inches()[0])
     caption = escape(picture.caption)
     return (
-        f'<figure><div class="scroll" role="region" tabindex="0" aria-label="{caption}">'
-        f'<img alt="{caption}" style="--width:{width}px" src="{data_uri(kind, encoded[kind])}"></div>'
+        f'<figure><div class="scroll" tabindex="0"><img alt="Figure: {escape(picture.name)}" '
+        f'style="--width:{width}px" src="{data_uri(kind, encoded[kind])}"></div>'
         f"<figcaption>{caption}</figcaption></figure>"
     )
 
@@ -143,16 +165,25 @@ def data_uri(kind: str, content: bytes) -> str:
 
 def lead(results: Sequence[Result]) -> str:
     """What is compared, in two sentences."""
-    models, data, orders = (
-        _some(list(dict.fromkeys(names)))
-        for names in zip(*((result.model, result.data, result.order) for result in results), strict=True)
-    )
+    ranked = sorted(results, key=rank)
+    starts = [_start(result.summary) for result in ranked if result.summary["policy"] != "random"]
+    kinds = [KINDS[result.summary["policy"]] for result in ranked]
+    models, data = [result.model for result in ranked], [result.data for result in ranked]
     seeds = len({result.seed for result in results})
     count = f"{len(results)} run{'s' * (len(results) != 1)} with {seeds} seed{'s' * (seeds != 1)}"
-    return f"Orders of reading: {orders}. Read by {models} on {data}, in {count}."
+    orders = f"{_some(starts)} ({_some(kinds)})" if starts else _some(kinds)
+    return f"Orders of reading: {orders}. Read by {_some(models)} on {_some(data)}, in {count}."
 
 
-def _some(names: list[str], most: int = 6) -> str:
+def _start(summary: dict[str, Any]) -> str:
+    """The order that a run reads or starts from; one from a file of unknown origin has no better name."""
+    known = not summary["scan"].endswith(".json") or summary.get("order_file", {}).get("policy") == "global"
+    return scan_name(summary) if known else "saved orders"
+
+
+def _some(names: list[str], most: int = 8) -> str:
+    """The first of some names, each once."""
+    names = list(dict.fromkeys(names))
     more = len(names) - most
     return "; ".join(names[:most]) + (f"; and {more} more" if more > 0 else "")
 
@@ -161,7 +192,9 @@ def setting(result: Result) -> str:
     return f"{result.model} on {result.data}"
 
 
-def page_data(results: Sequence[Result]) -> tuple[dict[str, Any], list[str]]:
+def page_data(
+    results: Sequence[Result], track: Sequence[tuple[int, int]] = ()
+) -> tuple[dict[str, Any], list[str]]:
     """What the curves and the player show, and why runs are missing from it.
 
     A sample image is stored once however many runs share it.
@@ -170,7 +203,7 @@ def page_data(results: Sequence[Result]) -> tuple[dict[str, Any], list[str]]:
     found, missing = [], []
     for result in results:
         try:
-            data = run_data(result)
+            data = run_data(result, track)
         except ValueError as error:
             missing.append(str(error))
             continue
@@ -180,7 +213,7 @@ def page_data(results: Sequence[Result]) -> tuple[dict[str, Any], list[str]]:
     return {"runs": found, "samples": list(samples)}, missing
 
 
-def run_data(result: Result) -> dict[str, Any]:
+def run_data(result: Result, track: Sequence[tuple[int, int]]) -> dict[str, Any]:
     """One run by epoch, 0 before training: its metrics, and its policy as frames.
 
     Epochs in which nothing moved share a frame; `frame[epoch]` says which. The order of a frame is the
@@ -201,6 +234,7 @@ def run_data(result: Result) -> dict[str, Any]:
         "policy": result.summary["policy"],
         "grid": result.grid,
         "warmup": "in its start" if result.keys.get("order.warmup_order") == "init" else "row by row",
+        "spans": stage_spans(result.keys),
         "stage": ["before training", *(line["stage"] for line in lines)],
         "temperature": [0.0, *(rounded(line["temperature"]) for line in lines)],
         "tau": [1.0, *(rounded(line["kendall_tau_from_start"]) for line in lines)],
@@ -208,16 +242,8 @@ def run_data(result: Result) -> dict[str, Any]:
         "loss": [None, *(rounded(line["validation_loss"]) for line in lines)],
         "frames": frames,
         "frame": frame,
-        "tracked": farthest(frames[0]["order"], frames[-1]["order"]),
+        "tracked": (tracked_patches(initial, result.grid, track) * 2)[:2],
     }
-
-
-def farthest(first: list[int], last: list[int]) -> list[int]:
-    """The patches that moved most towards the beginning and towards the end; if none did, any two."""
-    shift = np.argsort(last) - np.argsort(first)
-    if not shift.any():
-        return [first[0], first[len(first) // 2]]
-    return [int(shift.argmin()), int(shift.argmax())]
 
 
 def distinct(logits: np.ndarray) -> tuple[list[dict[str, Any]], list[int]]:

@@ -11,11 +11,12 @@ from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
-from reorder.evolution import Evolution
+from reorder.evolution import Evolution, cell_name
 
 # N patches, E epochs
 
-TRACKED = (("#D55E00", "o", "-"), ("#0072B2", "s", "--"), ("#009E73", "^", ":"), ("#CC79A7", "D", "-."))
+# The first two as the page's player marks them.
+TRACKED = (("#00609c", "o", "-"), ("#b34700", "s", "--"), ("#009E73", "^", ":"), ("#CC79A7", "D", "-."))
 
 
 def chosen_epochs(logits: np.ndarray, most: int) -> list[int]:
@@ -24,11 +25,6 @@ def chosen_epochs(logits: np.ndarray, most: int) -> list[int]:
     moved = np.flatnonzero((logits[1:] != logits[:-1]).any(axis=1))
     begin, end = (int(moved[0]), int(moved[-1]) + 1) if len(moved) else (0, last)
     return sorted({round(epoch) for epoch in np.linspace(begin, end, min(most, end - begin + 1))})
-
-
-def cell_name(patch: int, grid: tuple[int, int]) -> str:
-    row, column = divmod(patch, grid[1])
-    return f"row {row}, column {column}"
 
 
 def evolution_figure(found: Evolution, patches: list[int]) -> Figure:
@@ -56,6 +52,7 @@ def evolution_figure(found: Evolution, patches: list[int]) -> Figure:
     distances.plot(found.tau, color="#000000", linestyle="-", label="Kendall's tau")
     distances.plot(found.footrule_share, color="#E69F00", linestyle="--", label="footrule, share of largest")
     distances.set(xlabel="epoch", title="from the initial order")
+    distances.xaxis.set_major_locator(MaxNLocator(integer=True))
     distances.legend(fontsize=8)
     return figure
 
@@ -81,9 +78,10 @@ def _draw_tracks(axes: Axes, found: Evolution, patches: list[int]) -> None:
     """The slot of each tracked patch by epoch."""
     for number, patch in enumerate(patches):
         colour, marker, style = TRACKED[number % len(TRACKED)]
-        slots, label = found.slot_of[:, patch], cell_name(patch, found.grid)
+        slots, label = found.slot_of[:, patch], f"{chr(65 + number)}: {cell_name(patch, found.grid)}"
         axes.plot(slots, color=colour, linestyle=style, marker=marker, markevery=0.1, ms=4, label=label)
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
     last = found.slot_of.shape[1] - 1
     axes.set(
         xlabel="epoch",

@@ -85,9 +85,18 @@ def result_pictures(collection: Collection, compared: Compared, options: Options
             f"Top-1 of fixed scans against how well their codes compress. {charts.ERRORS}",
             None if prior is None else charts.compressibility_figure(results, prior),
         ),
-        ("curves", "Validation top-1 by epoch, means over seeds.", charts.training_figure(results)),
+        ("curves", _curves_caption(results), charts.training_figure(results)),
     ]
     return [Picture(*each) for each in drawn if each[2] is not None]  # type: ignore[arg-type]
+
+
+def _curves_caption(results: Sequence[Result]) -> str:
+    panels = len({(result.model, result.data) for result in results})
+    more = f" The first {charts.MOST_PANELS} of {panels} panels; the rest is in the page's own curves."
+    return (
+        "Validation top-1 by epoch. Means over seeds, with bands from lowest to highest seed; colours "
+        f"are scans, line styles policies.{more if panels > charts.MOST_PANELS else ''}"
+    )
 
 
 def policy_pictures(shown: Sequence[Policy], options: Options) -> list[Picture]:
@@ -116,7 +125,10 @@ def background_pictures(results: Sequence[Result]) -> list[Picture]:
         for rows, columns in sorted({result.grid for result in results})
     ]
     if len({result.summary["model"] for result in results}) > 1:  # it takes seconds, and tells models apart
-        caption = "How many tokens attend to each patch of a 7x7 grid, read in raster order."
+        caption = (
+            "How many tokens attend to each patch of a 7x7 grid, read in raster order, by mini models with "
+            "default options, whatever the runs' own."
+        )
         pictures.append(Picture("coverage", caption, figures.coverage_figure(coverage())))
     return pictures
 
@@ -160,14 +172,16 @@ def write_report(
         path = directory / "figures" / f"{name_of(policy)}.gif"
         policy_figures.write_animation(policy.evolution, patches, path)
     path = directory / "index.html"
-    page.write_page(path, "Orders compared", made, pictures, collection.results)
+    page.write_page(path, "Orders compared", made, pictures, collection.results, options.track)
     return path, made
 
 
 def write_run_figures(run: RunDir) -> None:
     """The figures of one finished run, in its own directory: its curve and, if it learned, its orders."""
     result = collect([run]).results[0]
-    drawn = {"curves": figures.curve_figure([figures.curve_of(result.order, run.metrics())])}
+    top1 = np.array([[line["validation_top1"] for line in run.metrics()]])
+    curve = figures.Curve(top1, figures.stage_spans(result.keys))
+    drawn = {"curves": figures.curve_figure(result.order, curve)}
     if result.summary["policy"] == "global":
         logits, initial = run.policy()
         drawn["order"] = figures.order_figure(initial, np.array(result.summary["order"]), result.grid)

@@ -1,6 +1,7 @@
 """Finished runs, sorted by what they tell: model, data, order, seed; and their means over seeds."""
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -227,13 +228,18 @@ def rank(result: Result) -> tuple[Any, ...]:
     scan = result.summary["scan"]
     return (
         models.index(result.summary["model"]),
-        result.model,
-        result.data,
+        _natural(result.model),
+        _natural(result.data),
         policies.index(result.summary["policy"]),
         scans.index(scan) if scan in scans else len(scans),
-        result.order,
+        _natural(result.order),
         result.seed,
     )
+
+
+def _natural(text: str) -> list[str | int]:
+    """What text is sorted by: the numbers in it count as numbers, so that 7x7 comes before 14x14."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", text)]
 
 
 def top1(group: Sequence[Result]) -> Mean:

@@ -22,6 +22,13 @@ class Number(NamedTuple):
         return shown if self.error is None else f"{shown} ± {self.error:.{self.digits}f}"
 
 
+class PValue(Number):
+    """A p-value; one too small to show is not shown as zero."""
+
+    def __str__(self) -> str:
+        return "<0.001" if self.value < 0.0005 else f"{self.value:.3f}"
+
+
 Cell = str | Number
 
 

@@ -34,7 +34,12 @@ def make_run():
             Model("vit", "mini", [2 * rows, 2 * columns], 2),
             Data("digits"),
             Train(epochs=epochs, seed=seed),
-            Order(scan=order, policy=policy),
+            Order(
+                scan=order,
+                policy=policy,
+                warmup_fraction=min(2, epochs) / epochs,
+                policy_fraction=max(0, epochs - epochs // 5 - 2) / epochs,
+            ),
         )
         run, initial = RunDir(path), scan(order, rows, columns)
         stages = stages_of(epochs) if policy == "global" else ["fixed"] * epochs

@@ -125,9 +125,9 @@ def test_data_are_those_of_the_runs(written):
     assert learned["top1"][0] is None
     assert learned["top1"][1] == pytest.approx(10)
     assert learned["tau"][10] == pytest.approx(0.91)
-    slots = [np.argsort(np.argsort(-logits[epoch], kind="stable")) for epoch in (0, -1)]
-    shift = slots[1] - slots[0]
-    assert [shift[patch] for patch in learned["tracked"]] == [shift.min(), shift.max()]
+    assert learned["tracked"] == [12, initial[0]]  # the central patch and the first
+    assert [span[0] for span in learned["spans"]] == ["warm-up", "policy", "frozen"]
+    assert [span[2] for span in learned["spans"]] == pytest.approx([2, 8, 10])
     assert fixed["frames"] == [{"order": initial.tolist(), "logits": None}]
     assert fixed["frame"] == [0] * 11
     assert fixed["tracked"][0] != fixed["tracked"][1]
@@ -152,11 +152,12 @@ def test_names_cannot_break_the_page(tmp_path, make_run):
     (result,) = collect([make_run(tmp_path / '<b>&"')]).results
     result = result._replace(order=name, model=name)
     table = Table(name, name, (name,), [(name,)], [name])
-    page.write_page(tmp_path / "index.html", name, [table], [picture()._replace(caption=name)], [result])
+    drawn = picture()._replace(name=name, caption=name)
+    page.write_page(tmp_path / "index.html", name, [table], [drawn], [result])
     reader, data = read(tmp_path / "index.html")
     assert reader.texts["h1"] == reader.texts["li"] == reader.texts["figcaption"][-1:] == [name]
     assert reader.texts["button"].count(name) == 1
-    assert [attributes["alt"] for tag, attributes in reader.tags if tag == "img"] == [name]
+    assert [attributes["alt"] for tag, attributes in reader.tags if tag == "img"] == [f"Figure: {name}"]
     assert data["runs"][0]["name"] == f"{name}, seed 0"
     plain = Table("a", "a", ("a",), [("a",)], ["a"])
     page.write_page(tmp_path / "plain.html", "a", [plain], [picture()], [result])

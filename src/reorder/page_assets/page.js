@@ -65,8 +65,10 @@ for (const input of document.querySelectorAll("input[data-filters]"))
 
 // A box that does not scroll is no stop for the Tab key.
 function stopAtScrollers() {
-  for (const box of document.querySelectorAll(".scroll")) box.tabIndex = box.scrollWidth > box.clientWidth ? 0 : -1;
+  for (const box of document.querySelectorAll(".scroll")) box.tabIndex = box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight ? 0 : -1;
 }
+
+for (const fold of document.querySelectorAll("details")) fold.addEventListener("toggle", stopAtScrollers);
 
 // Sizes of what is drawn to fit; asking in every frame would lay out the whole page each time.
 const sizes = {};
@@ -100,6 +102,7 @@ function chooseRun(run) {
   const last = run.frame.length - 1, range = $("epoch");
   range.max = last;
   range.disabled = $("play").disabled = run.frames.length === 1;
+  $("setting").textContent = run.group;
   drawStages(run);
   buildMap(run);
   goTo(run.frames.length === 1 ? last : 0);
@@ -108,9 +111,8 @@ function chooseRun(run) {
 function drawStages(run) {
   const bar = document.querySelector(".stages");
   bar.replaceChildren();
-  for (const stage of run.frames.length > 1 ? run.stage.slice(1) : [])
-    if (bar.lastChild?.textContent === stage) bar.lastChild.style.flexGrow++;
-    else bar.append(element("i", { className: stage, textContent: stage, style: "flex-grow:1" }));
+  for (const [stage, start, stop] of run.frames.length > 1 ? run.spans : [])
+    bar.append(element("i", { className: stage, textContent: stage, style: `flex-grow:${stop - start}` }));
   fitStages();
 }
 
@@ -288,7 +290,7 @@ function play() {
 
 function startPlayer() {
   $("run").append(...grouped.map(([name, members]) =>
-    element("optgroup", { label: name }, ...members.map((run) => element("option", { value: runs.indexOf(run), textContent: grouped.length > 1 ? `${run.name} · ${run.group}` : run.name })))));
+    element("optgroup", { label: name }, ...members.map((run) => element("option", { value: runs.indexOf(run), textContent: run.name })))));
   $("run").addEventListener("change", () => chooseRun(runs[$("run").value]));
   $("epoch").addEventListener("input", () => { pause(); goTo(Number($("epoch").value)); });
   $("play").addEventListener("click", () => (player.timer ? pause() : play()));
