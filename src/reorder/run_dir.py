@@ -12,7 +12,6 @@ order.json      the order to use at test time
 figures/        drawings of the above
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -28,6 +27,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from reorder.config import Experiment, build, difference, to_yaml
+from reorder.files import checksum, sync
 
 T = TypeVar("T")
 CHECKPOINT_FILES = ("weights.safetensors", "state.pt")
@@ -47,20 +47,6 @@ class Checkpoint(NamedTuple):
 
     tensors: dict[str, Tensor]
     state: dict[str, Any]
-
-
-def _checksum(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    """Wait until a file or directory is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class RunDir:
@@ -165,13 +151,13 @@ class RunDir:
             }
             save_file(tensors, temporary / "weights.safetensors")
             torch.save(checkpoint.state, temporary / "state.pt")
-            sums = {name: _checksum(temporary / name) for name in CHECKPOINT_FILES}
+            sums = {name: checksum(temporary / name) for name in CHECKPOINT_FILES}
             (temporary / "sha256.json").write_text(json.dumps(sums))
             for file in temporary.iterdir():
-                _sync(file)
-            _sync(temporary)
+                sync(file)
+            sync(temporary)
             os.replace(temporary, final)
-            _sync(folder)
+            sync(folder)
         except (SafetensorError, RuntimeError) as error:  # how these libraries tell of a full disk
             reason = str(error).splitlines()[0]
             raise ValueError(f"cannot write a checkpoint to {folder}: {reason}; the last is kept") from error
@@ -190,7 +176,7 @@ class RunDir:
         for candidate in sorted(folder.glob("step-*"), reverse=True):
             try:
                 sums = json.loads((candidate / "sha256.json").read_text())
-                if any(_checksum(candidate / name) != sums[name] for name in CHECKPOINT_FILES):
+                if any(checksum(candidate / name) != sums[name] for name in CHECKPOINT_FILES):
                     raise ValueError("checksum")
                 tensors = load_file(candidate / "weights.safetensors")
                 state = torch.load(candidate / "state.pt", weights_only=True)
@@ -206,6 +192,6 @@ class RunDir:
         path = self.path / name
         temporary = path.with_name(f"{path.name}.tmp")
         temporary.write_text(text)
-        _sync(temporary)
+        sync(temporary)
         os.replace(temporary, path)
-        _sync(path.parent)
+        sync(path.parent)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from safetensors.torch import load_file, save_file
 
+from reorder.files import checksum, sync
 from reorder.prior.tokenizers import Fitted
 
 LEFT_BEHIND = 24 * 60 * 60  # seconds without a change, after which nobody writes to a temporary file
@@ -82,7 +83,7 @@ class Cache:
 
     def _write(self, name: str, content: dict[str, Any], whole: Path) -> None:
         """JSON with the checksum of the file it completes."""
-        content = {"version": self.version, "sha256": _checksum(whole), **content}
+        content = {"version": self.version, "sha256": checksum(whole), **content}
         with self._replacing(name) as temporary:
             temporary.write_text(json.dumps(content, indent=1) + "\n")
 
@@ -96,26 +97,12 @@ class Cache:
         temporary = self.path / f"{name}.{uuid.uuid4().hex[:8]}.tmp"
         try:
             yield temporary
-            _sync(temporary)
+            sync(temporary)
             os.replace(temporary, self.path / name)
-            _sync(self.path)
+            sync(self.path)
         finally:
             temporary.unlink(missing_ok=True)
 
 
 def _is_whole(file: Path, kept: dict[str, Any]) -> bool:
-    return file.is_file() and kept.get("sha256") == _checksum(file)
-
-
-def _checksum(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    """Wait until a file or directory is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    return file.is_file() and kept.get("sha256") == checksum(file)
