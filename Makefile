@@ -16,7 +16,7 @@ test: .venv/ready
 
 # Without chromium, and without the right to install it, these tests are skipped, and say so.
 test-browser: .venv/browser
-	command -v chromium || { [ "$$(id -u)" = 0 ] && apt-get update && apt-get install --yes --no-install-recommends chromium; } || true
+	command -v chromium || { [ "$$(id -u)" = 0 ] && timeout 120 apt-get update && timeout 240 apt-get install --yes --no-install-recommends chromium; } || true
 	OMP_NUM_THREADS=1 MPLBACKEND=agg $(RUN)python -m pytest -rs tests/browser
 
 lint: .venv/ready
