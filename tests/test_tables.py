@@ -4,8 +4,18 @@ import csv
 import io
 
 import pytest
+from rich.console import Console
 
-from reorder.tables import Number, Table, escape_latex, to_csv, to_latex, to_markdown, write_table
+from reorder.tables import (
+    Number,
+    Table,
+    escape_latex,
+    terminal_table,
+    to_csv,
+    to_latex,
+    to_markdown,
+    write_table,
+)
 
 TABLE = Table(
     "t",
@@ -62,3 +72,15 @@ def test_all_three_files_are_written_and_nothing_else(tmp_path):
     write_table(TABLE, tmp_path / "new")
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["t.csv", "t.md", "t.tex"]
     assert (tmp_path / "new" / "t.csv").read_text() == to_csv(TABLE)
+
+
+def test_what_all_rows_share_is_said_once_on_the_terminal():
+    rows = [("row", Number(85.8, 1.8), "digits 4x4"), ("column", Number(87.8, 1.7), "digits 4x4")]
+    screen = io.StringIO()
+    table = Table("orders", "", ("order", "top-1 (%)", "data"), rows, [])
+    Console(file=screen, width=80).print(terminal_table(table))
+    heading, _, first, second, *rest = screen.getvalue().splitlines()
+    assert heading.split() == ["order", "top-1", "(%)"]
+    assert first.split() == ["row", "85.80", "±", "1.80"]
+    assert second.split() == ["column", "87.80", "±", "1.70"]
+    assert " ".join(rest).strip() == "data digits 4x4"

@@ -243,5 +243,6 @@ def _natural(text: str) -> list[str | int]:
 
 
 def top1(group: Sequence[Result]) -> Mean:
-    """Mean top-1 of a group of seeds, as a fraction."""
-    return mean_over_seeds([result.summary["top1"] for result in group], [r.correct for r in group])
+    """Mean top-1 of a group of seeds, as a fraction; of one seed, with the error of the bootstrap."""
+    mean = mean_over_seeds([result.summary["top1"] for result in group], [r.correct for r in group])
+    return mean if len(group) > 1 else mean._replace(image_error=group[0].summary["top1_sem"])

@@ -106,16 +106,25 @@ def to_latex(table: Table) -> str:
 
 
 def terminal_table(table: Table, shown: int | None = None) -> rich.table.Table:
-    """The first columns of a table for the terminal, numbers to the right, names and numbers unbroken."""
-    headings = table.headings[:shown]
-    drawn = rich.table.Table(*headings, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    """The first columns of a table for the terminal, numbers to the right, names and numbers unbroken.
+
+    What is the same in all rows is said once, below.
+    """
+    texts = [[str(cell) for cell in row[:shown]] for row in table.rows]
+    columns, numeric = list(zip(*texts, strict=True)), _numeric(table)
+    varied = [n for n, cells in enumerate(columns) if n == 0 or len(texts) == 1 or len(set(cells)) > 1]
+    same = [f"{table.headings[n]} {cells[0]}" for n, cells in enumerate(columns) if n not in varied]
+    drawn = rich.table.Table(
+        *(table.headings[n] for n in varied), box=SIMPLE_HEAD, show_edge=False, pad_edge=False
+    )
+    drawn.caption, drawn.caption_justify = "; ".join(same) or None, "left"
     drawn.columns[0].no_wrap = True
-    for column, number in zip(drawn.columns, _numeric(table)[:shown], strict=True):
+    for column, place in zip(drawn.columns, varied, strict=True):
         column.overflow = "fold"  # names are worth a second line
-        if number:
+        if numeric[place]:
             column.justify, column.no_wrap = "right", True
-    for row in table.rows:
-        drawn.add_row(*map(str, row[:shown]))
+    for row in texts:
+        drawn.add_row(*(row[n] for n in varied))
     return drawn
 
 
