@@ -128,3 +128,15 @@ def test_mambas_vertical_scans_can_follow_the_order():
 def test_bad_arguments_are_named(arguments, said):
     with pytest.raises(ValueError, match=said):
         reorder.create_model(**({"name": "vit", "size": "mini", "image_size": 32} | arguments))
+
+
+@pytest.mark.parametrize("name", ["vit", "transformer_xl"])
+@pytest.mark.parametrize(("size", "std"), [("mini", 1 / 8), ("tiny", 0.02)])
+def test_a_narrow_model_starts_with_weights_that_keep_the_scale_of_its_inputs(name, size, std):
+    torch.manual_seed(0)
+    model = reorder.create_model(name, size, 28, 4, channels=1, classes=100)
+    drawn = {
+        name: p.std().item() for name, p in model.named_parameters() if p.std() > 0 and "norm" not in name
+    }
+    assert {"tokens.pos_embed", "tokens.patch_embed.proj.weight", "head.weight"} <= drawn.keys()
+    assert drawn == {name: pytest.approx(std, rel=0.3) for name in drawn}

@@ -72,7 +72,7 @@ def test_the_laptop_twins_have_every_kind_six_scans_and_on_7x7_three_seeds():
     for study, policies in (("laptop/orders", ["none"]), ("laptop/reorder", ["global", "noise"])):
         for side, count in ((7, 18), (14, 6)):
             kind = {("transformer_xl", str(short[side] | {"dropout": 0.0}))}
-            kind |= expected | {("longformer", f"{{'window': {window[side]}}}")}
+            kind |= expected | {("longformer", str({"window": window[side], "dropout": 0.0}))}
             found = {key: value for key, value in kinds(study).items() if key[2] == side}
             assert found == {(*each, side, policy): count for each in kind for policy in policies}
 

@@ -7,7 +7,7 @@ from typing import Any, get_args
 from torch import Tensor, nn
 
 from reorder.backbones import BACKBONES, SIZES, Size
-from reorder.patches import Tokens, grid_of
+from reorder.patches import Tokens, grid_of, initial_std
 
 # B images, N patches, L = N + 1 tokens, D width
 
@@ -24,7 +24,7 @@ class Classifier(nn.Module):
         self.norm = nn.LayerNorm(width, eps=1e-6)
         self.head = nn.Linear(width, classes)
         for linear in (tokens.patch_embed.proj, self.head):
-            nn.init.trunc_normal_(linear.weight, std=0.02)
+            nn.init.trunc_normal_(linear.weight, std=initial_std(width))
             nn.init.zeros_(linear.bias)
 
     def forward(self, images: Tensor, order: Tensor | None = None) -> Tensor:

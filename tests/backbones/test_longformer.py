@@ -111,16 +111,17 @@ def test_parameter_count(name, count):
     assert sum(parameter.numel() for parameter in model.parameters()) == count
 
 
-def test_initial_weights_are_normal_and_biases_zero():
+@pytest.mark.parametrize(("size", "std"), [("mini", 1 / 8), ("tiny", 0.02)])
+def test_initial_weights_are_normal_and_biases_zero(size, std):
     torch.manual_seed(0)
-    model = Longformer(SIZES["mini"], GRID)
+    model = Longformer(SIZES[size], GRID)
     for name, parameter in model.named_parameters():
         if "norm" in name:
             assert (parameter == (1.0 if name.endswith("weight") else 0.0)).all(), name
         elif name.endswith("bias"):
             assert (parameter == 0).all(), name
         else:
-            assert parameter.std().item() == pytest.approx(0.02, rel=0.3), name
+            assert parameter.std().item() == pytest.approx(std, rel=0.3), name
 
 
 def gradients(model: nn.Module, tokens: Tensor) -> list[Tensor]:

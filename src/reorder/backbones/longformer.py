@@ -2,6 +2,8 @@
 
 # B images, L tokens (token 0 is the class token), D width, H heads, d = D / H
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 from reorder.backbones.layers import DropPath, Size, drop_path_rates, head_width, run_blocks
 from reorder.kernels.feed_forward import feed_forward
 from reorder.kernels.sliding_window import sliding_window_attention, window_pattern
+from reorder.patches import initial_std
 
 NORM_EPS = 1e-5
 
@@ -38,8 +41,8 @@ class Longformer(nn.Module):
             Layer(size.width, size.heads, window, dropout, rate)
             for rate in drop_path_rates(drop_path, size.depth)
         )
-        self.apply(_initialise)
-        nn.init.normal_(self.token_type, std=0.02)
+        self.apply(partial(_initialise, std=initial_std(size.width)))
+        nn.init.normal_(self.token_type, std=initial_std(size.width))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Tokens (B, L, D) -> (B, L, D)."""
@@ -115,8 +118,8 @@ class Attention(nn.Module):
         return read.reshape(batch, 1, width)
 
 
-def _initialise(module: nn.Module) -> None:
-    """As Hugging Face does: normal weights of standard deviation 0.02, no biases."""
+def _initialise(module: nn.Module, std: float) -> None:
+    """As Hugging Face does: normal weights, no biases."""
     if isinstance(module, nn.Linear):
-        nn.init.normal_(module.weight, std=0.02)
+        nn.init.normal_(module.weight, std=std)
         nn.init.zeros_(module.bias)

@@ -4,12 +4,15 @@ A layer's memory is its input for the slots before a segment, so all segments of
 what each slot sees is defined in `kernels/segment_attention.py`.
 """
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from reorder.backbones.layers import DropPath, Size, drop_path_rates, head_width, run_blocks
 from reorder.kernels.segment_attention import Keys, Relative, remember, segment_attention, segment_weights
+from reorder.patches import initial_std
 
 # B images, N patches, L = N + 1 tokens, D width, H heads, d = D / H
 
@@ -110,8 +113,8 @@ class TransformerXL(nn.Module):
         self.v = nn.Parameter(torch.empty(size.heads, 1, d))
         self.drop = nn.Dropout(dropout)
         for parameter in (self.distances, self.u, self.v):
-            nn.init.normal_(parameter, std=0.02)
-        self.apply(_initialise)
+            nn.init.normal_(parameter, std=initial_std(size.width))
+        self.apply(partial(_initialise, std=initial_std(size.width)))
 
     def forward(self, tokens: Tensor) -> Tensor:
         length = tokens.shape[1]
@@ -122,9 +125,9 @@ class TransformerXL(nn.Module):
         return self.drop(tokens)
 
 
-def _initialise(module: nn.Module) -> None:
+def _initialise(module: nn.Module, std: float) -> None:
     if isinstance(module, nn.Linear):
-        nn.init.normal_(module.weight, std=0.02)
+        nn.init.normal_(module.weight, std=std)
         if module.bias is not None:
             nn.init.zeros_(module.bias)
     elif isinstance(module, nn.LayerNorm):

@@ -1,10 +1,13 @@
 """Vision Transformer: pre-norm blocks of full self-attention, indifferent to the order of its tokens."""
 
+from functools import partial
+
 import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
 from reorder.backbones.layers import DropPath, Size, drop_path_rates, head_width, run_blocks
+from reorder.patches import initial_std
 
 # B images, L tokens, D width, H heads, d = D / H
 
@@ -74,13 +77,13 @@ class ViT(nn.Module):
         self.blocks = nn.ModuleList(
             Block(size.width, size.heads, dropout, rate) for rate in drop_path_rates(drop_path, size.depth)
         )
-        self.apply(_initialise)
+        self.apply(partial(_initialise, std=initial_std(size.width)))
 
     def forward(self, tokens: Tensor) -> Tensor:
         return run_blocks(self.blocks, tokens, self.checkpointing)
 
 
-def _initialise(module: nn.Module) -> None:
+def _initialise(module: nn.Module, std: float) -> None:
     if isinstance(module, nn.Linear):
-        nn.init.trunc_normal_(module.weight, std=0.02)
+        nn.init.trunc_normal_(module.weight, std=std)
         nn.init.zeros_(module.bias)
