@@ -8,7 +8,7 @@ from scipy import stats
 
 import reorder
 from reorder import evolution as ev
-from reorder.policy_figures import chosen_epochs, evolution_figure, write_animation
+from reorder.policy_figures import chosen_moments, evolution_figure, write_animation
 
 
 def test_footrule_against_its_definition_and_its_largest_value():
@@ -33,7 +33,7 @@ def test_evolution_against_scipy():
     start = np.empty(12)
     start[initial] = np.linspace(0, -1, 12)
     logits = np.stack([start, start + generator.normal(size=12), -start]).astype(np.float32)
-    found = ev.evolution(logits, initial, (3, 4))
+    found = ev.evolution(np.arange(3), logits, initial, (3, 4))
     for epoch in range(3):
         assert np.array_equal(found.slot_of[epoch], stats.rankdata(-logits[epoch], method="ordinal") - 1)
         tau = stats.kendalltau(found.slot_of[epoch], np.argsort(initial)).statistic
@@ -85,11 +85,11 @@ def test_tracked_patches():
             ev.tracked_patches(initial, (3, 4), [(row, column)])
 
 
-def test_drawn_epochs_are_those_in_which_the_policy_moves():
-    logits = np.array([[0], [0], [1], [2], [3], [3], [3]])  # moves in epochs 2, 3 and 4
-    assert chosen_epochs(logits, 10) == [1, 2, 3, 4]
-    assert chosen_epochs(logits, 2) == [1, 4]
-    assert chosen_epochs(np.zeros((5, 1)), 3) == [0, 2, 4]
+def test_drawn_moments_are_those_in_which_the_policy_moves():
+    logits = np.array([[0], [0], [1], [2], [3], [3], [3]])  # moves before moments 2, 3 and 4
+    assert chosen_moments(logits, 10) == [1, 2, 3, 4]
+    assert chosen_moments(logits, 2) == [1, 4]
+    assert chosen_moments(np.zeros((5, 1)), 3) == [0, 2, 4]
 
 
 def test_figure_and_animation_show_the_slots(tmp_path):
@@ -97,12 +97,16 @@ def test_figure_and_animation_show_the_slots(tmp_path):
 
     generator = np.random.default_rng(0)
     logits = np.cumsum(generator.normal(size=(5, 12)), axis=0).astype(np.float32)
-    found = ev.evolution(logits, np.argsort(-logits[0], kind="stable"), (3, 4))
+    epochs = np.array([0, 0.5, 0.66666, 1, 2])
+    found = ev.evolution(epochs, logits, np.argsort(-logits[0], kind="stable"), (3, 4))
     figure = evolution_figure(found, [6, 0])
     maps = [axes for axes in figure.axes if axes.images]
     assert np.array_equal(maps[9].images[0].get_array(), found.slot_of[4].reshape(3, 4))
     tracks = next(axes for axes in figure.axes if axes.get_ylabel() == "slot" and axes.lines)
     assert tracks.lines[0].get_ydata().tolist() == found.slot_of[:, 6].tolist()
+    assert tracks.lines[0].get_xdata().tolist() == epochs.tolist()
+    titles = [axes.get_title() for axes in maps[:10] if axes.get_title()]
+    assert titles == ["epoch 0", "epoch 0.5", "epoch 0.67", "epoch 1", "epoch 2"]
     write_animation(found, [6, 0], tmp_path / "a.gif")
     with Image.open(tmp_path / "a.gif") as animation:
         assert animation.n_frames == 5

@@ -52,8 +52,9 @@ def test_slot_maps_hold_the_inverse_of_the_order():
 
 def test_logit_lines_follow_each_patch():
     logits = np.array([[0.0, -1.0], [-0.5, -0.25]])
-    lines = figures.policy_figure(logits, np.array([0, 1])).axes[0].lines
+    lines = figures.policy_figure(np.array([0, 0.5]), logits, np.array([0, 1])).axes[0].lines
     assert [list(line.get_ydata()) for line in lines] == [[0.0, -0.5], [-1.0, -0.25]]
+    assert [list(line.get_xdata()) for line in lines] == [[0.0, 0.5]] * 2
 
 
 def test_an_unknown_ending_is_refused(tmp_path):

@@ -51,7 +51,9 @@ def make_run(path, scan_name="row", policy="none", seed=0, accuracy=0.5, model="
             for e, stage in enumerate(stages)
         ]
     )
-    run.write_policy([start, start, moved, moved] if policy == "global" else [torch.empty(0)] * 4, initial)
+    logits = [start, start, moved, moved] if policy == "global" else [torch.empty(0)] * 4
+    when = zip(range(4), ["before training", *stages], [0.0, *[0.1] * 3], logits, strict=True)
+    run.write_policy(list(when), initial)
     run.write_correct(correct)
     value = correct.double().mean().item()
     summary = {"model": model, "size": "mini", "data": "digits", "grid": GRID, "scan": scan_name}

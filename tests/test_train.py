@@ -71,13 +71,17 @@ def test_a_run_directory_holds_what_it_should(finished):
     assert [line["step"] for line in lines] == [5, 10, 15, 20]
     # 20 steps: warm-up up to step 3, policy from 3 up to 9, then frozen; a line speaks of its last step.
     assert [line["stage"] for line in lines] == ["policy", "frozen", "frozen", "frozen"]
-    logits, initial = finished.policy()
-    assert logits.shape == (5, 4)
+    epochs, stages, temperatures, logits, initial = finished.policy()
     assert initial.tolist() == [0, 2, 1, 3]
     assert np.argsort(-logits[0], kind="stable").tolist() == [0, 2, 1, 3]
     assert np.argsort(-logits[-1], kind="stable").tolist() == summary["order"]
-    assert not np.array_equal(logits[0], logits[1])
-    assert np.array_equal(logits[2], logits[4])
+    # Kept: before training, every step from the warm-up's end to the policy's, and every epoch's end.
+    assert (5 * epochs).round(9).tolist() == [0, 3, 4, 5, 6, 7, 8, 9, 10, 15, 20]
+    assert stages == ["before training", "warm-up", *["policy"] * 6, *["frozen"] * 3]
+    # The first policy step has no noise, and nothing is learned from it; then up to 0.2 midway, and down.
+    assert temperatures == pytest.approx([0, 0, 0, 1 / 15, 2 / 15, 0.2, 2 / 15, 1 / 15, 0, 0, 0])
+    moved = (logits[1:] != logits[:-1]).any(1)
+    assert moved.tolist() == [False, False, True, True, True, True, True, False, False, False]
     shared = orders.load(finished.path / "order.json", grid=(2, 2))
     assert shared.order.tolist() == summary["order"]
     assert shared.provenance["scan"] == "column"
@@ -119,7 +123,7 @@ def test_an_interrupted_run_continues_to_the_same_result(finished, tmp_path, mon
     training.train(experiment(), directory, QUIET)
     ours, theirs = weights(finished), weights(directory)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    assert np.array_equal(directory.policy()[0], finished.policy()[0])
+    assert np.array_equal(directory.policy().logits, finished.policy().logits)
     changing = ("images_per_second",)
     for line, other in zip(directory.metrics(), finished.metrics(), strict=True):
         assert {k: v for k, v in line.items() if k not in changing} == {
@@ -309,9 +313,9 @@ def test_equal_noise_without_learning_never_moves_the_order(tmp_path):
     noisy = replace(experiment(), order=replace(experiment().order, policy="noise"))
     directory = RunDir(tmp_path / "run")
     summary = training.train(noisy, directory, QUIET)
-    logits, initial = directory.policy()
-    assert (logits == logits[0]).all()
-    assert summary["order"] == initial.tolist() == reorder.scan("column", 2, 2).tolist()
+    history = directory.policy()
+    assert (history.logits == history.logits[0]).all()
+    assert summary["order"] == history.initial.tolist() == reorder.scan("column", 2, 2).tolist()
     fixed = training.train(
         replace(noisy, order=replace(noisy.order, policy="none")), RunDir(tmp_path / "fixed"), QUIET
     )

@@ -1,4 +1,4 @@
-"""How a policy moved: the slot of every patch by epoch, its distance from the start, and central patches."""
+"""How a policy moved: the slot of every patch through a run, the distance from the start, central patches."""
 
 import math
 from collections.abc import Sequence
@@ -9,30 +9,34 @@ import torch
 
 from reorder.order import kendall_tau
 
-# N patches, E epochs; row 0 is before training
+# N patches, S moments of a run; row 0 is before training
 
 
 class Evolution(NamedTuple):
-    """The mode of a policy by epoch."""
+    """The mode of a policy through a run."""
 
     grid: tuple[int, int]
-    logits: np.ndarray  # (E + 1, N)
-    slot_of: np.ndarray  # (E + 1, N)
-    tau: np.ndarray  # (E + 1,): Kendall's, from the initial order; 1 is the same order, -1 its reverse
-    footrule: np.ndarray  # (E + 1,): Spearman's, from the initial order; 0 is the same order
+    epochs: np.ndarray  # (S,): trained so far
+    logits: np.ndarray  # (S, N)
+    slot_of: np.ndarray  # (S, N)
+    tau: np.ndarray  # (S,): Kendall's, from the initial order; 1 is the same order, -1 its reverse
+    footrule: np.ndarray  # (S,): Spearman's, from the initial order; 0 is the same order
 
     @property
     def footrule_share(self) -> np.ndarray:
-        """The footrule (E + 1,) as a share of the largest that N patches can have."""
+        """The footrule (S,) as a share of the largest that N patches can have."""
         return self.footrule / max(1, largest_footrule(self.slot_of.shape[1]))
 
 
-def evolution(logits: np.ndarray, initial: np.ndarray, grid: tuple[int, int]) -> Evolution:
-    """The evolution of logits (E + 1, N) that started from an initial order (N,)."""
+def evolution(
+    epochs: np.ndarray, logits: np.ndarray, initial: np.ndarray, grid: tuple[int, int]
+) -> Evolution:
+    """The evolution of logits (S, N) that started from an initial order (N,)."""
     modes = np.argsort(-logits, axis=1, kind="stable")
     start = torch.from_numpy(initial)
     return Evolution(
         grid,
+        epochs,
         logits,
         np.argsort(modes, axis=1),
         np.array([kendall_tau(torch.from_numpy(mode), start) for mode in modes]),

@@ -72,16 +72,15 @@ def order_figure(initial: np.ndarray, found: np.ndarray, grid: tuple[int, int]) 
     return figure
 
 
-def policy_figure(logits: np.ndarray, initial: np.ndarray) -> Figure:
-    """Logits (E + 1, N) by epoch, one line per patch, coloured by its slot in the initial order."""
+def policy_figure(epochs: np.ndarray, logits: np.ndarray, initial: np.ndarray) -> Figure:
+    """Logits (S, N) by epochs (S,), one line per patch, coloured by its slot in the initial order."""
     from matplotlib import colormaps
 
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
     for slot, patch in enumerate(initial):
-        axes.plot(
-            logits[:, patch], color=colormaps["cividis_r"](slot / max(1, len(initial) - 1)), linewidth=0.9
-        )
+        colour = colormaps["cividis_r"](slot / max(1, len(initial) - 1))
+        axes.plot(epochs, logits[:, patch], color=colour, linewidth=0.9)
     axes.set(
         xlabel="epoch", ylabel="logit (higher is read earlier)", title="The policy's logits, a line per patch"
     )

@@ -16,7 +16,8 @@ import torch
 from matplotlib import rc_context
 
 from reorder.evolution import tracked_patches
-from reorder.figures import Picture, stage_spans
+from reorder.figures import Picture
+from reorder.order import kendall_tau
 from reorder.policy import PlackettLuce
 from reorder.results import Result, rank, scan_name
 from reorder.tables import Cell, Number, Table, write_text
@@ -214,19 +215,21 @@ def page_data(
 
 
 def run_data(result: Result, track: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    """One run by epoch, 0 before training: its metrics, and its policy as frames.
+    """One run: its metrics by epoch, 0 before training, and its policy by moment, as frames.
 
-    Epochs in which nothing moved share a frame; `frame[epoch]` says which. The order of a frame is the
-    policy's own mode, taken from the unrounded logits.
+    `at` says when a moment is, in epochs. Moments between which nothing moved share a frame; `frame[moment]`
+    says which. The order of a frame is the policy's own mode, taken from the unrounded logits.
     """
     if math.prod(result.grid) > MOST_PATCHES:
         raise ValueError(f"{result.run.path} reads {math.prod(result.grid)} patches, too many to draw")
     lines = result.run.metrics()
-    logits, initial = result.run.policy()
-    if logits.shape[1]:
-        frames, frame = distinct(logits)
+    history = result.run.policy()
+    initial = history.initial
+    if history.logits.shape[1]:
+        frames, frame = distinct(history.logits)
     else:
-        frames, frame = [{"order": initial.tolist(), "logits": None}], [0] * (len(lines) + 1)
+        frames, frame = [{"order": initial.tolist(), "logits": None}], [0] * len(history.epochs)
+    moved = [kendall_tau(torch.tensor(each["order"]), torch.from_numpy(initial)) for each in frames]
     return {
         "name": f"{result.order}, seed {result.seed}",
         "group": setting(result),
@@ -234,10 +237,10 @@ def run_data(result: Result, track: Sequence[tuple[int, int]]) -> dict[str, Any]
         "policy": result.summary["policy"],
         "grid": result.grid,
         "warmup": "in its start" if result.keys.get("order.warmup_order") == "init" else "row by row",
-        "spans": stage_spans(result.keys),
-        "stage": ["before training", *(line["stage"] for line in lines)],
-        "temperature": [0.0, *(rounded(line["temperature"]) for line in lines)],
-        "tau": [1.0, *(rounded(line["kendall_tau_from_start"]) for line in lines)],
+        "at": [round(epoch, 2) for epoch in history.epochs.tolist()],
+        "stage": history.stages,
+        "temperature": [rounded(heat) for heat in history.temperatures.tolist()],
+        "tau": [rounded(moved[number]) for number in frame],
         "top1": [None, *(rounded(100 * line["validation_top1"]) for line in lines)],
         "loss": [None, *(rounded(line["validation_loss"]) for line in lines)],
         "frames": frames,
@@ -247,11 +250,11 @@ def run_data(result: Result, track: Sequence[tuple[int, int]]) -> dict[str, Any]
 
 
 def distinct(logits: np.ndarray) -> tuple[list[dict[str, Any]], list[int]]:
-    """Frames of the logits (E + 1, N) that differ from the epoch before, and the frame of each epoch."""
+    """Frames of the logits (S, N) that differ from the moment before, and the frame of each moment."""
     frames: list[dict[str, Any]] = []
     frame = []
-    for epoch, values in enumerate(logits):
-        if epoch == 0 or not np.array_equal(values, logits[epoch - 1]):
+    for moment, values in enumerate(logits):
+        if moment == 0 or not np.array_equal(values, logits[moment - 1]):
             order = PlackettLuce(torch.from_numpy(values)).mode().tolist()
             frames.append({"order": order, "logits": [rounded(value) for value in values.tolist()]})
         frame.append(len(frames) - 1)

@@ -13,35 +13,39 @@ from PIL import Image
 
 from reorder.evolution import Evolution, cell_name
 
-# N patches, E epochs
+# N patches, S moments of a run
 
 # The first two as the page's player marks them.
 TRACKED = (("#00609c", "o", "-"), ("#b34700", "s", "--"), ("#009E73", "^", ":"), ("#CC79A7", "D", "-."))
 
 
-def chosen_epochs(logits: np.ndarray, most: int) -> list[int]:
-    """At most so many epochs of logits (E + 1, N), evenly from the last unchanged one to the last change."""
+def chosen_moments(logits: np.ndarray, most: int) -> list[int]:
+    """At most so many moments of logits (S, N), evenly from the last unchanged one to the last change."""
     last = len(logits) - 1
     moved = np.flatnonzero((logits[1:] != logits[:-1]).any(axis=1))
     begin, end = (int(moved[0]), int(moved[-1]) + 1) if len(moved) else (0, last)
-    return sorted({round(epoch) for epoch in np.linspace(begin, end, min(most, end - begin + 1))})
+    return sorted({round(moment) for moment in np.linspace(begin, end, min(most, end - begin + 1))})
+
+
+def when(found: Evolution, moment: int) -> str:
+    return f"epoch {round(float(found.epochs[moment]), 2):g}"
 
 
 def evolution_figure(found: Evolution, patches: list[int]) -> Figure:
-    """Maps of logits and slots by epoch, the tracked patches' slots, and distances from the start.
+    """Maps of logits and slots through a run, the tracked patches' slots, and distances from the start.
 
     The paper's figure of a policy's evolution.
     """
-    epochs = chosen_epochs(found.logits, 6)
+    moments = chosen_moments(found.logits, 6)
     rows, columns = found.grid
     tall = min(2.2, max(0.7, 1.6 * rows / columns))
     figure = Figure(figsize=(10, 2 * tall + 3.9), layout="constrained")
     top, below = figure.subfigures(2, 1, squeeze=False, height_ratios=[2 * tall + 0.9, 3.0]).flat
-    grid = top.subplots(2, len(epochs), squeeze=False)
-    for column, epoch in enumerate(epochs):
-        logits = _map(grid[0, column], found.logits[epoch], found, found.logits.min(), found.logits.max())
-        slots = _map(grid[1, column], found.slot_of[epoch], found, 0, rows * columns - 1, "cividis_r")
-        grid[0, column].set_title(f"epoch {epoch}", fontsize=10)
+    grid = top.subplots(2, len(moments), squeeze=False)
+    for column, moment in enumerate(moments):
+        logits = _map(grid[0, column], found.logits[moment], found, found.logits.min(), found.logits.max())
+        slots = _map(grid[1, column], found.slot_of[moment], found, 0, rows * columns - 1, "cividis_r")
+        grid[0, column].set_title(when(found, moment), fontsize=10)
         for axes in grid[:, column]:
             _mark(axes, found, patches)
     top.colorbar(logits, ax=list(grid[0]), label="logit")
@@ -49,8 +53,14 @@ def evolution_figure(found: Evolution, patches: list[int]) -> Figure:
     tracks, distances = below.subplots(1, 2)
     _draw_tracks(tracks, found, patches)
     tracks.legend(fontsize=8)
-    distances.plot(found.tau, color="#000000", linestyle="-", label="Kendall's tau")
-    distances.plot(found.footrule_share, color="#E69F00", linestyle="--", label="footrule, share of largest")
+    distances.plot(found.epochs, found.tau, color="#000000", linestyle="-", label="Kendall's tau")
+    distances.plot(
+        found.epochs,
+        found.footrule_share,
+        color="#E69F00",
+        linestyle="--",
+        label="footrule, share of largest",
+    )
     distances.set(xlabel="epoch", title="from the initial order")
     distances.xaxis.set_major_locator(MaxNLocator(integer=True))
     distances.legend(fontsize=8)
@@ -75,11 +85,12 @@ def _mark(axes: Axes, found: Evolution, patches: list[int]) -> None:
 
 
 def _draw_tracks(axes: Axes, found: Evolution, patches: list[int]) -> None:
-    """The slot of each tracked patch by epoch."""
+    """The slot of each tracked patch through the run."""
     for number, patch in enumerate(patches):
         colour, marker, style = TRACKED[number % len(TRACKED)]
         slots, label = found.slot_of[:, patch], f"{chr(65 + number)}: {cell_name(patch, found.grid)}"
-        axes.plot(slots, color=colour, linestyle=style, marker=marker, markevery=0.1, ms=4, label=label)
+        (line,) = axes.plot(found.epochs, slots, color=colour, linestyle=style, label=label)
+        line.set(marker=marker, markevery=0.1, markersize=4)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True))
     last = found.slot_of.shape[1] - 1
@@ -92,7 +103,7 @@ def _draw_tracks(axes: Axes, found: Evolution, patches: list[int]) -> None:
 
 
 def write_animation(found: Evolution, patches: list[int], path: Path, most: int = 40) -> None:
-    """A GIF of logits, slots and tracked patches, at most so many epochs, whole or not at all."""
+    """A GIF of logits, slots and tracked patches, at most so many moments, whole or not at all."""
     figure = Figure(figsize=(9.6, 3.2), layout="constrained", dpi=80)
     canvas = FigureCanvasAgg(figure)
     logits, slots, tracks = figure.subplots(1, 3)
@@ -105,15 +116,15 @@ def write_animation(found: Evolution, patches: list[int], path: Path, most: int 
         _mark(axes, found, patches)
     _draw_tracks(tracks, found, patches)
     now = tracks.axvline(0, color="#444444", linewidth=1)
-    title = logits.set_title("epoch 0", fontsize=10)
+    title = logits.set_title(when(found, 0), fontsize=10)
     canvas.draw()
     figure.set_layout_engine("none")  # laid out once: frames must not wobble
     frames = []
-    for epoch in chosen_epochs(found.logits, most):
+    for moment in chosen_moments(found.logits, most):
         for picture, values in shown:
-            picture.set_data(values[epoch].reshape(found.grid))
-        title.set_text(f"epoch {epoch}")
-        now.set_xdata([epoch, epoch])
+            picture.set_data(values[moment].reshape(found.grid))
+        title.set_text(when(found, moment))
+        now.set_xdata([found.epochs[moment]] * 2)
         canvas.draw()
         frames.append(Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()).quantize(96))
     _write_gif(frames, path)

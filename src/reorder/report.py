@@ -106,7 +106,7 @@ def policy_pictures(shown: Sequence[Policy], options: Options) -> list[Picture]:
         result = policy.result
         caption = (
             f"{result.order}, {result.model}, {result.data}, seed {result.seed}: the policy's logits, the "
-            "slots of its mode, and tracked patches by epoch."
+            "slots of its mode, and tracked patches through the run."
         )
         patches = tracked_patches(policy.initial, result.grid, options.track)
         figure = policy_figures.evolution_figure(policy.evolution, patches)
@@ -183,8 +183,9 @@ def write_run_figures(run: RunDir) -> None:
     curve = figures.Curve(top1, figures.stage_spans(result.keys))
     drawn = {"curves": figures.curve_figure(result.order, curve)}
     if result.summary["policy"] == "global":
-        logits, initial = run.policy()
-        drawn["order"] = figures.order_figure(initial, np.array(result.summary["order"]), result.grid)
-        drawn["logits"] = figures.policy_figure(logits, initial)
+        history = run.policy()
+        found = np.array(result.summary["order"])
+        drawn["order"] = figures.order_figure(history.initial, found, result.grid)
+        drawn["logits"] = figures.policy_figure(history.epochs, history.logits, history.initial)
     for name, figure in drawn.items():
         figures.save_figure(figure, run.path / "figures" / f"{name}.png")

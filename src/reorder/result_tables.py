@@ -130,11 +130,12 @@ def policies(results: Sequence[Result], notes: list[str]) -> list[Policy]:
     for result in sorted(results, key=rank):
         if result.summary["policy"] == "global":
             try:
-                logits, initial = result.run.policy()
+                history = result.run.policy()
             except ValueError as error:
                 notes.append(f"{result.run.path}: its policy is not shown, for {error}.")
                 continue
-            found.append(Policy(result, evolution(logits, initial, result.grid), initial))
+            moved = evolution(history.epochs, history.logits, history.initial, result.grid)
+            found.append(Policy(result, moved, history.initial))
     return found
 
 

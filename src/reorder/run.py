@@ -18,11 +18,12 @@ from reorder.display import Display
 from reorder.distributed import ALONE, World, mean
 from reorder.evaluate import Evaluation
 from reorder.learner import FixedOrder, OrderLearner, RandomOrder, as_order, random_order
-from reorder.run_dir import Checkpoint, RunDir
+from reorder.run_dir import Checkpoint, Moment, RunDir
 from reorder.scans import SCANS
 
 MOST_SKIPPED = 10  # steps in a row that are not finite
-PLAIN_STATE = ("step", "seconds", "skipped", "skipped_in_a_row", "metrics", "logits")
+PLAIN_STATE = ("step", "seconds", "skipped", "skipped_in_a_row", "metrics", "moments")
+MOMENTS = 40  # of the policy stage that are kept, to watch the policy learn
 
 
 @dataclass
@@ -63,7 +64,7 @@ class Run:
     validation: Evaluation | None = None  # at the end of the last epoch
     so_far: SoFar = field(default_factory=SoFar)
     metrics: list[dict[str, Any]] = field(default_factory=list)
-    logits: list[Tensor] = field(default_factory=list)  # of the policy, (N,) after each epoch
+    moments: list[Moment] = field(default_factory=list)  # the policy through the run
 
     @property
     def total_steps(self) -> int:
@@ -123,7 +124,7 @@ def setup(experiment: Experiment, world: World | None = None, prior: dict[str, A
     scaler = torch.amp.GradScaler(world.device.type, enabled=settings.precision == "float16")
     parallel = parallelise(model, settings.compile, world)
     run = Run(experiment, world, loader, parallel, learner, optimizer, initial, prior, scaler, ema)
-    run.logits.append(policy_logits(learner))
+    remember_policy(run)
     return run
 
 
@@ -205,9 +206,17 @@ def _learner(
     )
 
 
-def policy_logits(learner: OrderLearner | FixedOrder) -> Tensor:
-    """The policy's logits (N,); for a fixed order, none (0,)."""
-    return learner.policy.logits.detach().clone() if isinstance(learner, OrderLearner) else torch.empty(0)
+def remember_policy(run: Run) -> None:
+    """Keep the policy as it stands, if it is before training, an epoch's end, or a moment of its learning."""
+    learner, steps = run.learner, run.loader.steps_per_epoch
+    logits, marks = torch.empty(0), set()
+    if isinstance(learner, OrderLearner):
+        logits = learner.policy.logits.detach().clone()
+        length = learner.stop_step - learner.start_step
+        marks = {learner.start_step + round(length * moment / MOMENTS) for moment in range(MOMENTS + 1)}
+    if run.step % steps == 0 or run.step in marks:
+        stage = learner.stage(run.step - 1) if run.step else "before training"
+        run.moments.append((run.step / steps, stage, learner.temperature(run.step - 1), logits))
 
 
 def over_all_ranks(run: Run) -> SoFar:
@@ -233,7 +242,7 @@ def save(run: Run, directory: RunDir) -> None:
         state |= {"scaler": run.scaler.state_dict(), "broken": run.loader.broken}
         directory.save_checkpoint(run.step, Checkpoint(tensors, state), run.experiment.train.keep)
         directory.write_metrics(run.metrics)
-        directory.write_policy(run.logits, run.initial)
+        directory.write_policy(run.moments, run.initial)
     if run.skipped_in_a_row >= MOST_SKIPPED:
         raise ValueError(
             f"{MOST_SKIPPED} steps in a row had a loss or gradient that is not finite; the run is saved. "

@@ -2,7 +2,7 @@
 
 config.yaml     the experiment, complete
 metrics.jsonl   one line per epoch
-policy.npz      logits (epochs + 1, N), the first row before training, and the initial order (N,)
+policy.npz      the policy's logits through the run, the first before training, and the initial order
 checkpoints/    the state after a step: the newest, and those before it that are kept
 correct.npy     one bool per validation image
 prior.json      with order.scan=prior, the measurements that chose the scan
@@ -31,6 +31,17 @@ from reorder.files import checksum, sync
 
 T = TypeVar("T")
 CHECKPOINT_FILES = ("weights.safetensors", "state.pt")
+Moment = tuple[float, str, float, Tensor]  # as the fields of History; plain, as checkpoints hold it
+
+
+class History(NamedTuple):
+    """A policy at S moments of a run, the first before training; N patches, or 0 without a policy."""
+
+    epochs: np.ndarray  # (S,): trained so far, in parts of an epoch while the policy learns
+    stages: list[str]  # of the step before; "before training" for the first
+    temperatures: np.ndarray  # (S,): of the step before
+    logits: np.ndarray  # (S, N)
+    initial: np.ndarray  # the order (patches,) that the run started from
 
 
 def _read(path: Path, load: Callable[[], T]) -> T:
@@ -109,19 +120,26 @@ class RunDir:
     def write_metrics(self, lines: list[dict[str, Any]]) -> None:
         self._write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
 
-    def policy(self) -> tuple[np.ndarray, np.ndarray]:
-        """Logits by epoch (epochs + 1, N) and the initial order (N,)."""
+    def policy(self) -> History:
         path = self.path / "policy.npz"
 
-        def load() -> tuple[np.ndarray, np.ndarray]:
+        def load() -> History:
             with np.load(path) as arrays:
-                return arrays["logits"], arrays["initial"]
+                return History(**arrays)._replace(stages=arrays["stages"].tolist())
 
         return _read(path, load)
 
-    def write_policy(self, logits: list[Tensor], initial: Tensor) -> None:
+    def write_policy(self, moments: list[Moment], initial: Tensor) -> None:
+        epochs, stages, temperatures, logits = zip(*moments, strict=True)
         temporary = self.path / "policy.tmp.npz"
-        np.savez(temporary, logits=torch.stack(logits).cpu().numpy(), initial=initial.cpu().numpy())
+        np.savez(
+            temporary,
+            epochs=np.array(epochs),
+            stages=np.array(stages),
+            temperatures=np.array(temperatures),
+            logits=torch.stack(logits).cpu().numpy(),
+            initial=initial.cpu().numpy(),
+        )
         os.replace(temporary, self.path / "policy.npz")
 
     def write_correct(self, correct: Tensor) -> None:

@@ -26,7 +26,7 @@ from reorder.run import (
     SoFar,
     derive_seed,
     over_all_ranks,
-    policy_logits,
+    remember_policy,
     restore,
     save,
     setup,
@@ -73,10 +73,10 @@ def train(
         display.training(title_of(experiment), experiment.train.epochs, steps, run.step) as progress,
     ):
         if run.metrics and run.metrics[-1]["step"] == run.step:  # was it sent before the run was killed?
-            track.track_epoch(tracker, run.metrics[-1], run.logits[-1], unwrapped(run.model).grid)
+            track.track_epoch(tracker, run.metrics[-1], run.moments[-1][-1], unwrapped(run.model).grid)
         while len(run.metrics) < experiment.train.epochs:
             train_epoch(run, directory, progress, stop)
-            track.track_epoch(tracker, run.metrics[-1], run.logits[-1], unwrapped(run.model).grid)
+            track.track_epoch(tracker, run.metrics[-1], run.moments[-1][-1], unwrapped(run.model).grid)
             stop_if_asked(run, stop)
     return finish(run, directory)
 
@@ -108,6 +108,7 @@ def train_epoch(run: Run, directory: RunDir, progress: Progress, stop: StopSigna
     saved = began = time.perf_counter()
     for images, labels in run.loader.epoch(epoch, run.step - epoch * steps):
         train_step(run, images.to(run.world.device), labels.to(run.world.device))
+        remember_policy(run)
         now = time.perf_counter()
         run.seconds, began = run.seconds + now - began, now
         so_far = run.so_far
@@ -135,7 +136,6 @@ def train_epoch(run: Run, directory: RunDir, progress: Progress, stop: StopSigna
         save(run, directory)
         stop_if_asked(run, stop)
     run.metrics.append(line)
-    run.logits.append(policy_logits(run.learner))
     run.so_far = SoFar(began=run.seconds)
     save(run, directory)
     progress.epoch(line)
@@ -242,7 +242,7 @@ def finish(run: Run, directory: RunDir) -> dict[str, Any]:
         directory.write_correct(result.correct)
         directory.write_sample(run.loader.sample())
         directory.write_metrics(run.metrics)
-        directory.write_policy(run.logits, run.initial)
+        directory.write_policy(run.moments, run.initial)
         keys = ("model", "data", "scan", "policy", "epochs", "seed", "top1")
         orders.save(
             directory.path / "order.json", order, unwrapped(run.model).grid, {k: summary[k] for k in keys}

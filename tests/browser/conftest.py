@@ -15,6 +15,15 @@ def stages_of(epochs):
     return ["warm-up" if e < 2 else "policy" if e < stop else "frozen" for e in range(epochs)]
 
 
+def moments_of(stages):
+    """When policies are kept, and the stage before: after every epoch, and in its middle while they learn."""
+    return [(0.0, "before training")] + [
+        (epoch + part, stage)
+        for epoch, stage in enumerate(stages)
+        for part in ((0.5, 1.0) if stage == "policy" else (1.0,))
+    ]
+
+
 def made_up_logits(initial, stages, seed):
     """Logits (E + 1, N) that start at the initial order and move only in the policy stage."""
     noise = np.random.default_rng(seed)
@@ -43,9 +52,10 @@ def make_run():
         )
         run, initial = RunDir(path), scan(order, rows, columns)
         stages = stages_of(epochs) if policy == "global" else ["fixed"] * epochs
-        logits = (
-            made_up_logits(initial.numpy(), stages, seed) if policy == "global" else np.empty((epochs + 1, 0))
-        )
+        moments = moments_of(stages)
+        logits = np.empty((len(moments), 0))
+        if policy == "global":
+            logits = made_up_logits(initial.numpy(), [stage for _, stage in moments[1:]], seed)
         run.create(experiment)
         run.write_metrics(
             [
@@ -55,12 +65,17 @@ def make_run():
                     "temperature": 0.1 * (stage == "policy"),
                     "validation_top1": 0.1 + 0.08 * epoch / epochs + seed / 1000,
                     "validation_loss": 2.5 - epoch / epochs,
-                    "kendall_tau_from_start": 1 - epoch / 100,
                 }
                 for epoch, stage in enumerate(stages)
             ]
         )
-        run.write_policy([torch.from_numpy(values) for values in logits], initial)
+        run.write_policy(
+            [
+                (epoch, stage, 0.1 * (stage == "policy"), torch.from_numpy(values))
+                for (epoch, stage), values in zip(moments, logits, strict=True)
+            ],
+            initial,
+        )
         run.write_summary(
             {
                 "model": "vit",

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
+from scipy.stats import kendalltau
 
 from reorder import page
 from reorder.figures import Picture
@@ -114,20 +115,21 @@ def test_tables_are_complete(written):
 def test_data_are_those_of_the_runs(written):
     _, data = read(written[0])
     learned, fixed, other = (named(data, policy) for policy in ("global", "none", "random"))
-    logits, initial = written[1][0].policy()
+    *_, logits, initial = written[1][0].policy()
     assert [learned["frames"][f]["order"] for f in learned["frame"]] == [
         np.argsort(-values, kind="stable").tolist() for values in logits
     ]
     for values, frame in zip(logits, learned["frame"], strict=True):
         np.testing.assert_allclose(learned["frames"][frame]["logits"], values, atol=5.1e-5)
-    assert learned["frame"] == [0, 0, 0, 1, 2, 3, 4, 5, 6, 6, 6]  # only the policy stage moves
+    assert learned["frame"] == [0, 0, *range(13), 12, 12]  # only the policy stage moves
+    assert learned["at"] == [0, 1, *np.arange(2, 8.5, 0.5), 9, 10]
     assert learned["stage"][:4] == ["before training", "warm-up", "warm-up", "policy"]
     assert learned["top1"][0] is None
     assert learned["top1"][1] == pytest.approx(10)
-    assert learned["tau"][10] == pytest.approx(0.91)
+    start, end = (np.argsort(learned["frames"][number]["order"]) for number in (0, -1))
+    assert learned["tau"][2] == 1
+    assert learned["tau"][-1] == pytest.approx(kendalltau(start, end).statistic, abs=1e-4)
     assert learned["tracked"] == [12, initial[0]]  # the central patch and the first
-    assert [span[0] for span in learned["spans"]] == ["warm-up", "policy", "frozen"]
-    assert [span[2] for span in learned["spans"]] == pytest.approx([2, 8, 10])
     assert fixed["frames"] == [{"order": initial.tolist(), "logits": None}]
     assert fixed["frame"] == [0] * 11
     assert fixed["tracked"][0] != fixed["tracked"][1]

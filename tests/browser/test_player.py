@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from scipy.stats import kendalltau
 
 from reorder import page
 from reorder.figures import Picture
@@ -27,6 +28,7 @@ if CHROMIUM is None:
 PHONE, DESKTOP = (390, 844), (1280, 900)
 SCREENSHOTS = Path(os.environ.get("SCREENSHOTS", "build/screenshots"))
 GRID, EPOCHS = (6, 7), 12
+LAST = 20  # moment: one for every epoch, and one more for the eight in which the policy learns
 
 
 @pytest.fixture(scope="module")
@@ -106,13 +108,13 @@ def learned(tab):
     choose(tab, "learned from spiral, seed 0")
 
 
-def order_at(run, epoch):
-    return np.argsort(-run.policy()[0][epoch], kind="stable")
+def order_at(run, moment):
+    return np.argsort(-run.policy().logits[moment], kind="stable")
 
 
-def expect_epoch(tab, run, epoch):
-    """The path, the map and both tracked patches are those of the epoch."""
-    order = order_at(run, epoch)
+def expect_moment(tab, run, moment):
+    """The path, the map and both tracked patches are those of the moment."""
+    order = order_at(run, moment)
     slot_of = np.argsort(order)
     points = [(patch % GRID[1] + 0.5, patch // GRID[1] + 0.5) for patch in order]
     shown = tab.get_attribute("#path polyline", "points").split()
@@ -126,18 +128,21 @@ def expect_epoch(tab, run, epoch):
     heads = [int(tab.get_attribute(f"#strip .head.{name}", "data-slot")) for name in "ab"]
     assert heads == [slot_of[patch] for patch in tracked]
     assert [int(tab.inner_text(f"#at-{name}")) for name in "ab"] == heads
-    line = run.metrics()[epoch - 1] if epoch else None
-    assert tab.inner_text("#at-epoch") == f"{epoch} of {EPOCHS}"
-    assert tab.inner_text("#at-stage") == (line["stage"] if line else "before training")
-    assert tab.inner_text("#at-top1") == (f"{100 * line['validation_top1']:.1f}%" if line else "–")  # noqa: RUF001
-    assert tab.inner_text("#at-tau") == (f"{line['kendall_tau_from_start']:.3f}" if line else "1.000")
+    epoch, stage = run.policy().epochs[moment], run.policy().stages[moment]
+    assert tab.inner_text("#at-epoch") == f"{epoch:g} of {EPOCHS}"
+    assert tab.inner_text("#at-stage") == stage
+    whole = int(epoch)  # the last epoch after which there was a look at the validation images
+    top1 = f"{100 * run.metrics()[whole - 1]['validation_top1']:.1f}%" if whole else "–"  # noqa: RUF001
+    assert tab.inner_text("#at-top1") == top1 + (f" at {whole}" if whole < epoch else "")
+    tau = kendalltau(slot_of, np.argsort(order_at(run, 0))).statistic
+    assert float(tab.inner_text("#at-tau")) == pytest.approx(tau, abs=6e-4)
 
 
 def test_dragging_moves_the_path_and_the_tracked_patches(opened, runs):
     tab = opened()
     learned(tab)
-    expect_epoch(tab, runs["learned"], 0)
-    range_ = tab.locator("#epoch")
+    expect_moment(tab, runs["learned"], 0)
+    range_ = tab.locator("#moment")
     range_.scroll_into_view_if_needed()
     box = range_.bounding_box()
     y = box["y"] + box["height"] / 2
@@ -147,19 +152,19 @@ def test_dragging_moves_the_path_and_the_tracked_patches(opened, runs):
     for share in (0.4, 0.7, 1.0):
         tab.mouse.move(box["x"] + share * box["width"], y)
         seen.append(int(range_.input_value()))
-        expect_epoch(tab, runs["learned"], seen[-1])
+        expect_moment(tab, runs["learned"], seen[-1])
     tab.mouse.up()
-    assert 0 < seen[0] < seen[1] < seen[2] == EPOCHS
+    assert 0 < seen[0] < seen[1] < seen[2] == LAST
     assert (order_at(runs["learned"], seen[0]) != order_at(runs["learned"], seen[1])).any()
 
 
-def test_arrow_keys_go_epoch_by_epoch(opened, runs):
+def test_arrow_keys_go_moment_by_moment(opened, runs):
     tab = opened()
     learned(tab)
-    tab.focus("#epoch")
-    for key, epoch in (("ArrowRight", 1), ("End", EPOCHS), ("ArrowLeft", EPOCHS - 1), ("Home", 0)):
+    tab.focus("#moment")
+    for key, moment in (("ArrowRight", 1), ("End", LAST), ("ArrowLeft", LAST - 1), ("Home", 0)):
         tab.keyboard.press(key)
-        expect_epoch(tab, runs["learned"], epoch)
+        expect_moment(tab, runs["learned"], moment)
 
 
 def test_play_advances_and_pauses_and_never_starts_by_itself(opened):
@@ -167,23 +172,23 @@ def test_play_advances_and_pauses_and_never_starts_by_itself(opened):
     learned(tab)
     tab.clock.install()
     tab.clock.run_for(5000)
-    assert tab.input_value("#epoch") == "0"
+    assert tab.input_value("#moment") == "0"
     tab.focus("#play")
     tab.keyboard.press("Enter")
     assert tab.inner_text("#play").strip() == "Pause"
     assert tab.get_attribute("#readout", "aria-live") == "off"
     tab.clock.run_for(1300)
-    assert tab.input_value("#epoch") == "2"
+    assert tab.input_value("#moment") == "2"
     tab.keyboard.press("Enter")
     tab.clock.run_for(5000)
-    assert tab.input_value("#epoch") == "2"
+    assert tab.input_value("#moment") == "2"
     assert tab.get_attribute("#readout", "aria-live") == "polite"
     tab.click("#play")
     tab.clock.run_for(60_000)
-    assert tab.input_value("#epoch") == str(EPOCHS)
+    assert tab.input_value("#moment") == str(LAST)
     assert tab.inner_text("#play").strip() == "Play"
     tab.click("#play")  # from the beginning again
-    assert tab.input_value("#epoch") == "0"
+    assert tab.input_value("#moment") == "0"
 
 
 def test_reduced_motion_slows_the_player(opened):
@@ -192,14 +197,14 @@ def test_reduced_motion_slows_the_player(opened):
     tab.clock.install()
     tab.click("#play")
     tab.clock.run_for(1300)
-    assert tab.input_value("#epoch") == "1"
+    assert tab.input_value("#moment") == "1"
 
 
 def test_a_fixed_order_is_shown_and_said_not_to_move(opened, runs):
     tab = opened()
     choose(tab, "row, fixed, seed 0")
     assert "fixed order" in tab.inner_text("#remark")
-    assert tab.is_disabled("#epoch")
+    assert tab.is_disabled("#moment")
     assert tab.is_disabled("#play")
     shown = tab.get_attribute("#path polyline", "points").split()
     assert shown[: GRID[1] + 1] == [f"{x}.5,0.5" for x in range(GRID[1])] + ["0.5,1.5"]
@@ -327,7 +332,7 @@ def test_tab_reaches_every_control_and_focus_is_seen(opened):
         )
         reached.add(name)
         assert outline != "none" or tab.evaluate("document.activeElement === document.body"), name
-    assert {"run", "play", "epoch", "gridcell", "chart-top1", "chart-loss", "filter-main"} <= reached
+    assert {"run", "play", "moment", "gridcell", "chart-top1", "chart-loss", "filter-main"} <= reached
 
 
 @pytest.mark.parametrize(
@@ -342,7 +347,7 @@ def test_tab_reaches_every_control_and_focus_is_seen(opened):
 def test_it_fits_the_screen(opened, name, size, scheme):
     tab = opened(size, color_scheme=scheme)
     learned(tab)
-    tab.focus("#epoch")
+    tab.focus("#moment")
     for _ in range(5):
         tab.keyboard.press("ArrowRight")
     assert tab.evaluate("document.documentElement.scrollWidth") <= size[0]

@@ -72,7 +72,7 @@ def test_a_run_starts_from_the_least_compressible_scan_and_never_measures_again(
     prior = json.loads((tmp_path / "run" / "prior.json").read_text())
     found = min(SCANS, key=lambda name: prior["orders"][name]["unigram"]["reduction"])
     assert (summary["scan"], summary["prior_scan"]) == ("prior", found)
-    assert directory.policy()[1].tolist() == SCANS[found](2, 2).tolist()
+    assert directory.policy().initial.tolist() == SCANS[found](2, 2).tolist()
     assert order_name(summary) == f"learned from prior ({found})"
     assert order_name({**summary, "policy": "none"}) == f"prior ({found}), fixed"
 

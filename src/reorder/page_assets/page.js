@@ -78,7 +78,8 @@ function measure() {
 
 // ---- player ----
 
-const player = { run: null, epoch: 0, tracked: [0, 0], slots: [], timer: null };
+// A moment is a state of the policy that was kept: before training, after every epoch, and many while it learns.
+const player = { run: null, moment: 0, tracked: [0, 0], slots: [], timer: null };
 const grouped = Object.entries(group(runs));
 
 function group(list) {
@@ -87,8 +88,8 @@ function group(list) {
   return found;
 }
 
-function frameAt(run, epoch) {
-  return run.frames[run.frame[epoch]];
+function frameAt(run, moment) {
+  return run.frames[run.frame[moment]];
 }
 
 function chooseRun(run) {
@@ -99,7 +100,7 @@ function chooseRun(run) {
   const values = run.frames.flatMap((frame) => frame.logits ?? []);
   player.low = values.reduce((a, b) => Math.min(a, b), Infinity);
   player.high = values.reduce((a, b) => Math.max(a, b), -Infinity);
-  const last = run.frame.length - 1, range = $("epoch");
+  const last = run.frame.length - 1, range = $("moment");
   range.max = last;
   range.disabled = $("play").disabled = run.frames.length === 1;
   $("setting").textContent = run.group;
@@ -111,8 +112,9 @@ function chooseRun(run) {
 function drawStages(run) {
   const bar = document.querySelector(".stages");
   bar.replaceChildren();
-  for (const [stage, start, stop] of run.frames.length > 1 ? run.spans : [])
-    bar.append(element("i", { className: stage, textContent: stage, style: `flex-grow:${stop - start}` }));
+  const stages = run.frames.length > 1 ? run.stage.slice(1) : []; // what leads to each moment
+  for (const stage of new Set(stages))
+    bar.append(element("i", { className: stage, textContent: stage, style: `flex-grow:${stages.filter((each) => each === stage).length}` }));
   fitStages();
 }
 
@@ -143,32 +145,33 @@ function buildMap(run) {
   $("high").textContent = run.frames[0].logits ? show(player.high, 2) : "first";
 }
 
-function goTo(epoch) {
-  player.epoch = epoch;
-  const { run, tracked } = player, slots = player.slots[run.frame[epoch]], last = run.frame.length - 1;
-  $("epoch").value = epoch;
-  $("epoch").setAttribute("aria-valuetext", `${epoch} of ${last}, ${run.stage[epoch]}`);
-  $("at-epoch").textContent = `${epoch} of ${last}`;
-  $("at-stage").textContent = run.stage[epoch];
-  $("at-temperature").textContent = show(run.temperature[epoch], 3);
-  $("at-tau").textContent = show(run.tau[epoch], 3);
-  $("at-top1").textContent = show(run.top1[epoch], 1, "%");
+function goTo(moment) {
+  player.moment = moment;
+  const { run, tracked } = player, slots = player.slots[run.frame[moment]];
+  const epoch = run.at[moment], whole = Math.floor(epoch), when = `${epoch} of ${run.at[run.at.length - 1]}`;
+  $("moment").value = moment;
+  $("moment").setAttribute("aria-valuetext", `epoch ${when}, ${run.stage[moment]}`);
+  $("at-epoch").textContent = when;
+  $("at-stage").textContent = run.stage[moment];
+  $("at-temperature").textContent = show(run.temperature[moment], 3);
+  $("at-tau").textContent = show(run.tau[moment], 3);
+  $("at-top1").textContent = show(run.top1[whole], 1, "%") + (whole && whole < epoch ? ` at ${whole}` : "");
   $("at-a").textContent = slots[tracked[0]];
   $("at-b").textContent = slots[tracked[1]];
-  $("remark").textContent = remark(run, epoch);
-  drawPath(run, frameAt(run, epoch).order);
-  paintMap(run, frameAt(run, epoch).logits, slots);
-  drawStrip(run, epoch);
+  $("remark").textContent = remark(run, moment);
+  drawPath(run, frameAt(run, moment).order);
+  paintMap(run, frameAt(run, moment).logits, slots);
+  drawStrip(run, moment);
 }
 
-function remark(run, epoch) {
+function remark(run, moment) {
   if (run.policy === "none") return "This run reads one fixed order from beginning to end: there is no policy, and nothing moves.";
   if (run.policy === "random") return "Every batch of this run was read in another random order; this is the one it was tested in.";
   if (run.policy === "noise") return "The control: batches were read with the noise of learning, but nothing was learned, so the order stays.";
   if (run.frames.length === 1) return "The order did not move in this run.";
-  if (run.stage[epoch] === "warm-up") return `In warm-up the model still reads ${run.warmup}; the policy waits at its start.`;
-  if (run.stage[epoch] === "frozen") return "The order found is frozen; only the model goes on learning.";
-  return epoch ? "Orders are drawn around this one, and the loss moves the policy." : "The order the policy starts from.";
+  if (run.stage[moment] === "warm-up") return `In warm-up the model still reads ${run.warmup}; the policy waits at its start.`;
+  if (run.stage[moment] === "frozen") return "The order found is frozen; only the model goes on learning.";
+  return moment ? "Orders are drawn around this one, and the loss moves the policy." : "The order the policy starts from.";
 }
 
 function drawPath(run, order) {
@@ -216,34 +219,34 @@ function paintMap(run, logits, slots) {
   }
 }
 
-function drawStrip(run, epoch) {
+function drawStrip(run, moment) {
   const svg = $("strip"), { width, height } = sizes.strip, last = run.frame.length - 1;
   const patches = player.slots[0].length, left = 14, top = 26, bottom = height - 14;
   const x = (slot) => left + (slot / Math.max(1, patches - 1)) * (width - 2 * left);
-  const y = (e) => top + (last ? e / last : 0) * (bottom - top);
-  const still = run.frames.length === 1, now = still ? (top + bottom) / 2 : y(epoch);
+  const y = (m) => top + (last ? m / last : 0) * (bottom - top);
+  const still = run.frames.length === 1, now = still ? (top + bottom) / 2 : y(moment);
   const ticks = niceTicks(0, patches - 1, width / 70, true).filter((slot) => x(patches - 1) - x(slot) > 30);
   let drawn = [...ticks, patches - 1].map((slot) =>
     `<line class="rule" x1="${x(slot)}" x2="${x(slot)}" y1="${top - 6}" y2="${bottom}"/><text x="${x(slot)}" y="14" text-anchor="middle">${slot}</text>`).join("");
   drawn += `<line class="axis" x1="${x(0)}" x2="${x(patches - 1)}" y1="${now}" y2="${now}"/>`;
   for (const [i, name] of ["a", "b"].entries()) {
     const slotAt = run.frame.map((frame) => player.slots[frame][player.tracked[i]]);
-    const points = slotAt.map((slot, e) => `${x(slot)},${y(e)}`);
-    if (!still) drawn += `<polyline class="trail whole ${name}" points="${points.join(" ")}"/><polyline class="trail ${name}" points="${points.slice(0, epoch + 1).join(" ")}"/>`;
-    const centre = x(slotAt[epoch]);
-    drawn += name === "a" ? `<circle class="head a" cx="${centre}" cy="${now}" r="10" data-slot="${slotAt[epoch]}"/>`
-      : `<rect class="head b" x="${centre - 9}" y="${now - 9}" width="18" height="18" rx="3" data-slot="${slotAt[epoch]}"/>`;
+    const points = slotAt.map((slot, m) => `${x(slot)},${y(m)}`);
+    if (!still) drawn += `<polyline class="trail whole ${name}" points="${points.join(" ")}"/><polyline class="trail ${name}" points="${points.slice(0, moment + 1).join(" ")}"/>`;
+    const centre = x(slotAt[moment]);
+    drawn += name === "a" ? `<circle class="head a" cx="${centre}" cy="${now}" r="10" data-slot="${slotAt[moment]}"/>`
+      : `<rect class="head b" x="${centre - 9}" y="${now - 9}" width="18" height="18" rx="3" data-slot="${slotAt[moment]}"/>`;
     drawn += `<text class="letter" x="${centre}" y="${now + 4.3}">${name.toUpperCase()}</text>`;
   }
   svg.innerHTML = drawn;
-  const [a, b] = player.tracked.map((patch) => player.slots[run.frame[epoch]][patch]);
-  svg.setAttribute("aria-label", `Epoch ${epoch}: patch A is in slot ${a}, patch B in slot ${b}, of ${patches}`);
+  const [a, b] = player.tracked.map((patch) => player.slots[run.frame[moment]][patch]);
+  svg.setAttribute("aria-label", `Epoch ${run.at[moment]}: patch A is in slot ${a}, patch B in slot ${b}, of ${patches}`);
 }
 
 function track(patch) {
   player.tracked[Number(document.querySelector("input[name=which]:checked").value)] = patch;
   focusCell(patch, false);
-  goTo(player.epoch);
+  goTo(player.moment);
 }
 
 function focusCell(patch, move = true) {
@@ -281,10 +284,10 @@ function play() {
   $("readout").setAttribute("aria-live", "off"); // a screen reader could not keep up
   $("play-name").textContent = "Pause";
   $("play-sign").setAttribute("d", "M3 2h4v12H3zM9 2h4v12H9z");
-  if (player.epoch === last) goTo(0);
+  if (player.moment === last) goTo(0);
   player.timer = setInterval(() => {
-    goTo(player.epoch + 1);
-    if (player.epoch === last) pause();
+    goTo(player.moment + 1);
+    if (player.moment === last) pause();
   }, calm.matches ? 1000 : Math.min(600, Math.max(120, 12000 / last)));
 }
 
@@ -292,7 +295,7 @@ function startPlayer() {
   $("run").append(...grouped.map(([name, members]) =>
     element("optgroup", { label: name }, ...members.map((run) => element("option", { value: runs.indexOf(run), textContent: run.name })))));
   $("run").addEventListener("change", () => chooseRun(runs[$("run").value]));
-  $("epoch").addEventListener("input", () => { pause(); goTo(Number($("epoch").value)); });
+  $("moment").addEventListener("input", () => { pause(); goTo(Number($("moment").value)); });
   $("play").addEventListener("click", () => (player.timer ? pause() : play()));
   $("map").addEventListener("keydown", mapKey);
   $("map").addEventListener("click", (event) => {
@@ -410,7 +413,7 @@ addEventListener("resize", () => {
   if (!runs.length) return;
   measure();
   fitStages();
-  drawStrip(player.run, player.epoch);
+  drawStrip(player.run, player.moment);
   readEpoch(curves.epoch);
 });
 stopAtScrollers();
