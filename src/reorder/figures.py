@@ -1,9 +1,13 @@
 """Figures, drawn off-screen with matplotlib."""
 
+import io
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -17,10 +21,22 @@ INK, START, STOP = "#6a00a8", "#0d0887", "#e8763f"  # as in the page's player
 STAGE_SHADES = {WARM_UP: "#f3e9d2", POLICY: "#dbe7f5", FROZEN: "#ececec"}
 
 
-class Picture(NamedTuple):
+@dataclass(frozen=True)
+class Picture:
     name: str  # a file's name without its ending
     caption: str
     figure: Figure
+
+    @cached_property
+    def drawn(self) -> dict[str, bytes]:
+        """The content of its files, by their ending; the same figure is the same bytes."""
+        content = {}
+        with rc_context({"svg.hashsalt": self.name}):
+            for ending, options in (("svg", {"metadata": {"Date": None}}), ("png", {"dpi": 200})):
+                buffer = io.BytesIO()
+                self.figure.savefig(buffer, format=ending, **options)
+                content[ending] = buffer.getvalue()
+        return content
 
 
 def draw_path(axes: Axes, order: np.ndarray, grid: tuple[int, int], title: str) -> None:

@@ -11,6 +11,15 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def replace_file(path: Path, content: str | bytes) -> None:
+    """Write a file, whole or not at all; directories are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.tmp")
+    temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+    sync(temporary)
+    os.replace(temporary, path)
+
+
 def sync(path: Path) -> None:
     """Wait until a file or directory is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -1,7 +1,6 @@
 """The page of a report: tables, figures, training curves and a player, in one file that needs no network."""
 
 import base64
-import io
 import json
 import math
 from collections.abc import Sequence
@@ -13,14 +12,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib import rc_context
 
 from reorder.evolution import tracked_patches
 from reorder.figures import Picture
+from reorder.files import replace_file
 from reorder.order import kendall_tau
 from reorder.policy import PlackettLuce
 from reorder.results import Result, rank, scan_name
-from reorder.tables import Cell, Number, Table, write_text
+from reorder.tables import Cell, Number, Table
 
 # N patches, E epochs
 
@@ -59,7 +58,7 @@ def write_page(
         ),
         data=as_json(data),
     )
-    write_text(path, text)
+    replace_file(path, text)
 
 
 def _split(items: Sequence[Any], names: tuple[str, ...]) -> tuple[list[Any], list[Any]]:
@@ -144,18 +143,13 @@ def cell_html(cell: Cell, numeric: bool, first: bool) -> str:
 
 def figure_html(picture: Picture) -> str:
     """A figure inside the page: as SVG or, where that is larger, as PNG at twice the width it is shown in."""
-    encoded = {}
-    with rc_context({"svg.hashsalt": picture.name}):
-        for kind, options in (("svg+xml", {"metadata": {"Date": None}}), ("png", {"dpi": 200})):
-            buffer = io.BytesIO()
-            picture.figure.savefig(buffer, format=kind[:3], **options)
-            encoded[kind] = buffer.getvalue()
-    kind = min(encoded, key=lambda kind: len(encoded[kind]))
+    ending = min(picture.drawn, key=lambda ending: len(picture.drawn[ending]))
+    kind = {"svg": "svg+xml", "png": "png"}[ending]
     width = round(96 * picture.figure.get_size_inches()[0])
     caption = escape(picture.caption)
     return (
         f'<figure><div class="scroll" tabindex="0"><img alt="Figure: {escape(picture.name)}" '
-        f'style="--width:{width}px" src="{data_uri(kind, encoded[kind])}"></div>'
+        f'style="--width:{width}px" src="{data_uri(kind, picture.drawn[ending])}"></div>'
         f"<figcaption>{caption}</figcaption></figure>"
     )
 

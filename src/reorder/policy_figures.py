@@ -1,6 +1,6 @@
 """Drawings of how a policy moved: a sequence of maps, tracked patches, and an animation."""
 
-import os
+import io
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from reorder.evolution import Evolution, cell_name
+from reorder.files import replace_file
 
 # N patches, S moments of a run
 
@@ -127,15 +128,12 @@ def write_animation(found: Evolution, patches: list[int], path: Path, most: int 
         now.set_xdata([found.epochs[moment]] * 2)
         canvas.draw()
         frames.append(Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()).quantize(96))
-    _write_gif(frames, path)
+    replace_file(path, as_gif(frames))
 
 
-def _write_gif(frames: list[Image.Image], path: Path) -> None:
+def as_gif(frames: list[Image.Image]) -> bytes:
     """Frames that repeat, with a rest at the end."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.tmp")
+    buffer = io.BytesIO()
     pause = [200] * (len(frames) - 1) + [2000]
-    frames[0].save(temporary, "GIF", save_all=True, append_images=frames[1:], duration=pause, loop=0)
-    with open(temporary, "rb") as file:
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:], duration=pause, loop=0)
+    return buffer.getvalue()

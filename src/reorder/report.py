@@ -13,6 +13,7 @@ from reorder.analysis import coverage
 from reorder.comparisons import Compared, compare
 from reorder.evolution import tracked_patches
 from reorder.figures import Picture
+from reorder.files import replace_file
 from reorder.result_tables import (
     Policy,
     centre_table,
@@ -165,8 +166,8 @@ def write_report(
     for table in made:
         tables.write_table(table, directory)
     for picture in pictures:
-        for ending in ("png", "svg"):
-            figures.save_figure(picture.figure, directory / "figures" / f"{picture.name}.{ending}")
+        for ending, content in picture.drawn.items():
+            replace_file(directory / "figures" / f"{picture.name}.{ending}", content)
     for policy in shown:
         patches = tracked_patches(policy.initial, policy.result.grid, options.track)
         path = directory / "figures" / f"{name_of(policy)}.gif"

@@ -2,12 +2,13 @@
 
 import csv
 import io
-import os
 from pathlib import Path
 from typing import NamedTuple
 
 import rich.table
 from rich.box import SIMPLE_HEAD
+
+from reorder.files import replace_file
 
 
 class Number(NamedTuple):
@@ -131,15 +132,4 @@ def terminal_table(table: Table, shown: int | None = None) -> rich.table.Table:
 def write_table(table: Table, directory: Path) -> None:
     """The table as NAME.md, NAME.csv and NAME.tex, each whole or not at all."""
     for ending, text in (("md", to_markdown(table)), ("csv", to_csv(table)), ("tex", to_latex(table))):
-        write_text(directory / f"{table.name}.{ending}", text)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a text file, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+        replace_file(directory / f"{table.name}.{ending}", text)

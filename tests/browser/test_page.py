@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
 
@@ -154,7 +155,7 @@ def test_names_cannot_break_the_page(tmp_path, make_run):
     (result,) = collect([make_run(tmp_path / '<b>&"')]).results
     result = result._replace(order=name, model=name)
     table = Table(name, name, (name,), [(name,)], [name])
-    drawn = picture()._replace(name=name, caption=name)
+    drawn = replace(picture(), name=name, caption=name)
     page.write_page(tmp_path / "index.html", name, [table], [drawn], [result])
     reader, data = read(tmp_path / "index.html")
     assert reader.texts["h1"] == reader.texts["li"] == reader.texts["figcaption"][-1:] == [name]
