@@ -1,15 +1,18 @@
 """Which orders are better: paired differences of runs that share model, data and seed."""
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from reorder.evaluate import PairedDifference, paired_difference
 from reorder.results import Mean, Name, Result, by_order, extra_keys, mean_over_seeds, start_of, top1
 from reorder.scans import SCANS
 
+ROUNDING = 1e-20  # the square of what adding up accuracies can be wrong by
 ROW, START, NOISE, BEST = "row-major", "its start, fixed", "equal noise", "best fixed scan"
 
 
@@ -30,20 +33,38 @@ class Comparison(NamedTuple):
     pairs: list[Pair]
 
     @property
-    def mean(self) -> Mean:
-        """The mean difference in top-1 over seeds, as a fraction."""
-        shares = [a.correct.astype(float) - b.correct for a, b, _ in self.pairs]  # type: ignore[union-attr]
-        return mean_over_seeds([pair.paired.difference for pair in self.pairs], shares)
+    def differences(self) -> list[float]:
+        """In top-1, as fractions, seed by seed."""
+        return [pair.paired.difference for pair in self.pairs]
 
     @property
-    def p_value(self) -> float | None:
-        """Of a paired t-test over seeds, two-sided; None below two seeds, or if all differ by the same."""
-        mean = self.mean
-        if not mean.seed_error:
-            return None
-        from scipy.stats import t  # here, for it takes as long to import as all the rest
+    def mean(self) -> Mean:
+        """The mean difference over seeds."""
+        shares = [a.correct.astype(float) - b.correct for a, b, _ in self.pairs]  # type: ignore[union-attr]
+        return mean_over_seeds(self.differences, shares)
 
-        return float(2 * t.sf(abs(mean.value) / mean.seed_error, mean.seeds - 1))
+
+class Gain(NamedTuple):
+    """Learned orders against something else, seed by seed, each the mean over all that they started from."""
+
+    model: str
+    data: str
+    kind: str
+    starts: int
+    differences: list[float]
+
+    @property
+    def mean(self) -> Mean:
+        return mean_over_seeds(self.differences, [])
+
+
+def p_value(mean: Mean) -> float | None:
+    """Of a paired t-test over seeds, two-sided; None below two seeds, or if all differ by the same."""
+    if not mean.seed_error:
+        return None
+    from scipy.stats import t  # here, for it takes as long to import as all the rest
+
+    return float(2 * t.sf(abs(mean.value) / mean.seed_error, mean.seeds - 1))
 
 
 class Compared(NamedTuple):
@@ -72,6 +93,23 @@ def compare(results: Sequence[Result]) -> Compared:
         for (kind, model, data, why), orders in alone.items()
     ]
     return Compared(comparisons, notes)
+
+
+def gains(comparisons: Sequence[Comparison]) -> list[Gain]:
+    """What learning gains over several starts, with the seeds that all of them have."""
+    learned: dict[tuple[str, str, str], list[dict[int, float]]] = defaultdict(list)
+    for kind in (START, NOISE, ROW, BEST):
+        for comparison in comparisons:
+            if comparison.kind == kind and comparison.pairs[0].a.summary["policy"] == "global":
+                by_seed = {pair.a.seed: pair.paired.difference for pair in comparison.pairs}
+                learned[*comparison.name[:2], kind].append(by_seed)
+    found = []
+    for (model, data, kind), starts in learned.items():
+        seeds = sorted(set.intersection(*map(set, starts)))
+        if len(starts) > 1 and seeds:
+            means = [float(np.mean([by_seed[seed] for by_seed in starts])) for seed in seeds]
+            found.append(Gain(model, data, kind, len(starts), means))
+    return found
 
 
 def _asked(kind: str, result: Result) -> bool:
@@ -137,3 +175,59 @@ def _pairs(group: list[Result], partner: list[Result]) -> tuple[list[Pair], list
 
 def _same_images(a: Result, b: Result) -> bool:
     return a.correct is not None and b.correct is not None and len(a.correct) == len(b.correct)
+
+
+class Sensitivity(NamedTuple):
+    """How much a model's top-1 depends on which of several fixed scans it reads."""
+
+    model: str
+    data: str
+    means: dict[str, float]  # by order, over the same seeds
+    seeds: int
+    error: float  # standard error of the difference of two scans, pooled over all of them
+    p_value: float  # that no scan differs from another
+
+    @property
+    def between(self) -> float:
+        """The standard deviation between scans that chance does not explain."""
+        variance = float(np.var(list(self.means.values()), ddof=1)) - self.error**2 / 2
+        return math.sqrt(max(0.0, variance))
+
+
+def sensitivities(results: Sequence[Result]) -> list[Sensitivity]:
+    """Of every model that read two or more scans with two or more seeds: an F-test with seeds as blocks.
+
+    All scans together tell the error far better than two of them do.
+    """
+    models: dict[tuple[str, str], dict[str, dict[int, float]]] = defaultdict(dict)
+    for (model, data, order), group in by_order(results).items():
+        if group[0].summary["policy"] == "none" and start_of(group[0].summary) in SCANS:
+            models[model, data][order] = {result.seed: result.summary["top1"] for result in group}
+    found = []
+    for (model, data), scans in models.items():
+        seeds = sorted(set.intersection(*(set(of) for of in scans.values())))
+        if len(scans) > 1 and len(seeds) > 1:
+            values = np.array([[of[seed] for seed in seeds] for of in scans.values()])
+            error, p_value = blocked_f_test(values)
+            means = dict(zip(scans, values.mean(1).tolist(), strict=True))
+            found.append(Sensitivity(model, data, means, len(seeds), error, p_value))
+    return found
+
+
+def blocked_f_test(values: np.ndarray) -> tuple[float, float]:
+    """Of values (treatments, blocks): the error of the difference of two treatments' means, and the p-value.
+
+    A two-way analysis of variance without interaction.
+    """
+    from scipy.stats import f  # here, for it takes as long to import as all the rest
+
+    treatments, blocks = values.shape
+    by_treatment = values.mean(1, keepdims=True) - values.mean()
+    rest = values - values.mean(0) - by_treatment
+    freedom = (treatments - 1) * (blocks - 1)
+    residual = float((rest**2).sum()) / freedom
+    explained = blocks * float((by_treatment**2).sum()) / (treatments - 1)
+    if explained < ROUNDING:  # a model that is indifferent to the order has no error either
+        return math.sqrt(2 * residual / blocks), 1.0
+    p_value = float(f.sf(explained / max(residual, ROUNDING), treatments - 1, freedom))
+    return math.sqrt(2 * residual / blocks), p_value

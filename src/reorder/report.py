@@ -18,10 +18,12 @@ from reorder.result_tables import (
     Policy,
     centre_table,
     differences_table,
+    gains_table,
     orders_table,
     pairs_table,
     policies,
     runs_table,
+    sensitivity_table,
 )
 from reorder.results import Collection, Result, collect
 from reorder.run_dir import RunDir
@@ -140,6 +142,8 @@ def report_tables(
     """All tables that have a row or something to say; the first is what a reader looks for."""
     found = [
         orders_table(collection.results),
+        sensitivity_table(collection.results),
+        gains_table(compared),
         differences_table(compared),
         centre_table(learned, radius),
         runs_table(collection),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reorder.comparisons import Compared
+from reorder.comparisons import Compared, Comparison, Gain, gains, p_value, sensitivities
 from reorder.evolution import Evolution, centre_shift, evolution, student_interval
 from reorder.results import Collection, Mean, Result, by_order, mean_over_seeds, rank, top1
 from reorder.tables import Cell, Number, PValue, Table
@@ -14,6 +14,7 @@ from reorder.tables import Cell, Number, PValue, Table
 IMAGES = "by bootstrap over the validation images; it does not include the variation between seeds"
 COSTS = ("images/s", "parameters", "wall time (min)")
 COMPARED = ("order", "compared with", "which is", "model", "difference (points)")
+JUDGED = ("95% from", "to", "p")
 
 
 def runs_table(collection: Collection) -> Table:
@@ -81,11 +82,10 @@ def differences_table(compared: Compared) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for comparison in compared.comparisons:
         model, data, order = comparison.name
-        mean, p = comparison.mean, comparison.p_value
-        values = (_percent(mean), _image_error(mean), "" if p is None else PValue(p))
-        seeds = Number(mean.seeds, digits=0)
+        seeds = Number(comparison.mean.seeds, digits=0)
+        values = (*_judged(comparison), _image_error(comparison.mean))
         rows.append((order, comparison.kind, comparison.against, model, *values, data, seeds))
-    headings = (*COMPARED, "± over images", "p", "data", "seeds")
+    headings = (*COMPARED, *JUDGED, "± over images", "data", "seeds")
     notes = [
         "Seeds are paired: both runs of a pair have the same seed and differ only in the order.",
         "p is that of a paired t-test over seeds; p-values are not corrected for the number of comparisons.",
@@ -94,9 +94,60 @@ def differences_table(compared: Compared) -> Table:
     ]
     caption = (
         "Paired differences in top-1. In percentage points; positive is better than what is compared with. "
-        "After ± stands the standard error over seeds; that over the validation images has its own column."
+        "After ± stands the standard error over seeds, then Student's 95% interval over seeds, which for few "
+        "seeds is much wider than two errors; the error over the validation images has its own column."
     )
     return Table("differences", caption, headings, rows, notes + compared.notes)
+
+
+def _judged(compared: Comparison | Gain) -> tuple[Cell, ...]:
+    """A difference in points with its error, its interval and its p-value; the cells of `JUDGED`."""
+    mean, p = compared.mean, p_value(compared.mean)
+    interval = student_interval([100 * difference for difference in compared.differences])
+    limits = [Number(limit, digits=1) for limit in interval] if interval else ["", ""]
+    return (_percent(mean), *limits, "" if p is None else PValue(p))
+
+
+def gains_table(compared: Compared) -> Table:
+    """A row per model and what its learned orders are compared with: means over all their starts."""
+    rows: list[tuple[Cell, ...]] = []
+    for gain in gains(compared.comparisons):
+        counts = (Number(gain.starts, digits=0), Number(gain.mean.seeds, digits=0))
+        rows.append((gain.kind, gain.model, *_judged(gain), gain.data, *counts))
+    headings = ("compared with", "model", "difference (points)", *JUDGED, "data", "starts", "seeds")
+    caption = (
+        "What learning an order gains. Paired differences in top-1 of learned orders, in percentage points, "
+        "averaged over all starts before seeds are compared; the interval and p are Student's over seeds."
+    )
+    return Table("gains", caption, headings, rows, [])
+
+
+def sensitivity_table(results: Sequence[Result]) -> Table:
+    """A row per model: how much the fixed scan matters to it."""
+    rows: list[tuple[Cell, ...]] = []
+    for found in sensitivities(results):
+        best, worst = (pick(found.means, key=found.means.__getitem__) for pick in (max, min))
+        rows.append(
+            (
+                found.model,
+                PValue(found.p_value),
+                best,
+                worst,
+                Number(100 * (found.means[best] - found.means[worst]), 100 * found.error),
+                Number(100 * found.between),
+                found.data,
+                Number(len(found.means), digits=0),
+                Number(found.seeds, digits=0),
+            )
+        )
+    caption = (
+        "Does the order matter? All fixed scans of a model together. p is of an F-test with seeds as blocks, "
+        "that all scans are equally good. After ± stands the standard error of the difference of any two "
+        "scans, pooled over all; the best and the worst of several differ by more than that by chance alone. "
+        "Between scans: the standard deviation that chance does not explain."
+    )
+    headings = ("model", "p", "best", "worst", "best - worst (points)", "between scans", "data", "scans")
+    return Table("sensitivity", caption, (*headings, "seeds"), rows, [])
 
 
 def pairs_table(compared: Compared) -> Table:

@@ -1,0 +1,79 @@
+"""What several scans, starts and seeds say together, against nested regressions and sums by hand."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from reorder.comparisons import NOISE, START, Comparison, Sensitivity, blocked_f_test, gains
+from reorder.tables import Number
+
+
+def unexplained(values, design):
+    """The sum of squares that a linear regression on a design leaves."""
+    fitted = design @ np.linalg.lstsq(design, values, rcond=None)[0]
+    return ((values - fitted) ** 2).sum()
+
+
+def test_the_f_test_is_that_of_nested_regressions():
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=(4, 3)) + 3 * generator.normal(size=(1, 3)) + [[0.0], [0.5], [1], [2]]
+    scans, seeds = np.divmod(np.arange(12), 3)
+    by_seed, by_scan = np.eye(3)[seeds], np.eye(4)[scans]
+    small, large = (unexplained(values.ravel(), d) for d in (by_seed, np.hstack([by_seed, by_scan])))
+    error, p_value = blocked_f_test(values)
+    ratio = ((small - large) / 3) / (large / 6)  # 12 values, 3 blocks, 3 further scans: 6 are left
+    assert p_value == pytest.approx(stats.f.sf(ratio, 3, 6))
+    assert error == pytest.approx(math.sqrt(2 / 3 * large / 6))
+
+
+def test_two_scans_are_a_paired_t_test():
+    values = np.array([[0.5, 0.62, 0.7], [0.53, 0.61, 0.78]])
+    error, p_value = blocked_f_test(values)
+    assert p_value == pytest.approx(stats.ttest_rel(*values).pvalue)
+    assert error == pytest.approx(stats.sem(values[0] - values[1]))
+
+
+def test_a_model_that_is_indifferent_to_the_order():
+    same = np.tile([0.1, 0.7, 0.3], (6, 1))
+    assert blocked_f_test(same) == (pytest.approx(0, abs=1e-9), 1.0)
+    assert blocked_f_test(same + np.linspace(0, 0.1, 6)[:, None])[1] < 1e-12  # or always off by the same
+
+
+def test_chance_alone_gives_every_p_value_equally_often():
+    generator = np.random.default_rng(1)
+    found = [blocked_f_test(generator.normal(size=(6, 3)))[1] for _ in range(2000)]
+    assert stats.kstest(found, "uniform").pvalue > 0.01
+
+
+def test_the_deviation_between_scans_is_what_the_error_leaves():
+    # Two means 0.2 apart have a variance of 0.02, of which half the squared error of a difference is chance.
+    means = {"row": 0.5, "column": 0.7}
+    assert Sensitivity("m", "d", means, 3, 0.1, 0.5).between == pytest.approx(math.sqrt(0.02 - 0.005))
+    assert Sensitivity("m", "d", means, 3, 0.5, 0.5).between == 0
+
+
+def learned(kind, start, by_seed, policy="global"):
+    pairs = [
+        SimpleNamespace(
+            a=SimpleNamespace(seed=seed, summary={"policy": policy}),
+            paired=SimpleNamespace(difference=difference),
+        )
+        for seed, difference in by_seed.items()
+    ]
+    return Comparison(("m", "d", start), kind, "other", pairs)
+
+
+def test_gains_are_means_over_starts_of_the_seeds_that_all_have():
+    comparisons = [
+        learned(START, "row", {0: 0.1, 1: 0.2, 2: 0.9}),
+        learned(START, "column", {0: 0.3, 1: -0.2}),
+        learned(NOISE, "row", {0: 0.1}),  # a single start is no mean
+        learned(START, "noise", {0: 5.0, 1: 5.0}, policy="noise"),
+    ]
+    (gain,) = gains(comparisons)
+    assert (gain.kind, gain.starts) == (START, 2)
+    assert gain.differences == pytest.approx([0.2, 0.0])
+    assert str(Number(gain.mean.value, gain.mean.seed_error)) == "0.10 ± 0.10"
