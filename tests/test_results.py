@@ -188,6 +188,20 @@ def test_what_is_compared_in_a_study_of_two_models_by_hand(study):
     assert p["vit mini", spiral, ROW] == ""  # 10 points with every seed: there is nothing to test with
 
 
+def test_an_order_learned_further_is_compared_with_its_start_whatever_the_file(tmp_path):
+    """Every seed reads the order that its own seed has learned, from another file."""
+    for seed in range(3):
+        file, origin = tmp_path / "orders" / f"{seed}.json", {"scan": "row", "policy": "global"}
+        orders.save(file, scan("spiral", *GRID), GRID, origin)
+        make_run(tmp_path / "runs" / f"fixed-{seed}", str(file), "none", seed, 30)
+        if seed:
+            make_run(tmp_path / "runs" / f"further-{seed}", str(file), "global", seed, 36)
+    found = {c.kind: c for c in compare(collect(expand([tmp_path / "runs"])).results).comparisons}
+    assert found[START].against == "order learned from row, fixed"
+    assert [pair.a.seed for pair in found[START].pairs] == [1, 2]
+    assert found[START].mean.value == pytest.approx(0.1)
+
+
 def test_every_pair_that_a_study_lacks_is_said(study):
     one_side = "seed 2 only on one side, or on other images"
     assert sorted(compare(collect(expand([study])).results).notes) == [
