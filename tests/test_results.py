@@ -10,6 +10,7 @@ import torch
 from scipy import stats
 
 from reorder import charts, report, result_tables
+from reorder import order as orders
 from reorder.comparisons import BEST, NOISE, ROW, START, compare, p_value
 from reorder.config import Data, Experiment, Model, Order, Train
 from reorder.report import MOST_POLICIES, Options, policies_to_show, write_report
@@ -22,7 +23,7 @@ IMAGES, GRID = 60, (4, 4)
 
 
 def make_run(path, scan_name="row", policy="none", seed=0, accuracy=0.5, model="vit", epochs=3, **order):
-    """The small files of a finished run, as training writes them."""
+    """The small files of a finished run, as training writes them; as many images right, or at random."""
     experiment = Experiment(
         Model(model, "mini", 8, 2),
         Data("digits"),
@@ -33,7 +34,10 @@ def make_run(path, scan_name="row", policy="none", seed=0, accuracy=0.5, model="
     run.create(experiment)
     generator = torch.Generator().manual_seed(seed + 10 * len(scan_name + policy))
     correct = torch.rand(IMAGES, generator=generator) < accuracy
-    initial = scan(scan_name, *GRID)
+    if isinstance(accuracy, int):
+        correct = torch.arange(IMAGES) < accuracy
+    saved = orders.load(scan_name) if scan_name.endswith(".json") else None
+    initial = saved.order if saved else scan(scan_name, *GRID)
     start = torch.empty(16)
     start[initial] = torch.linspace(0, -1, 16)
     moved = start + 0.3 * torch.randn(16, generator=generator) * (policy == "global")
@@ -66,6 +70,7 @@ def make_run(path, scan_name="row", policy="none", seed=0, accuracy=0.5, model="
         "top5": 1.0,
     }
     summary |= {"parameters": 1000, "images_per_second": 100.0, "seconds": 60.0}
+    summary |= {"order_file": saved.provenance} if saved else {}
     run.write_summary(summary | {"order": moved.argsort(descending=True, stable=True).tolist()})
     return run
 
@@ -79,6 +84,29 @@ def sweep(tmp_path_factory):
         make_run(root / "study" / f"column-{seed}", "column", "none", seed, 0.9)
         make_run(root / "study" / f"noise-{seed}", "row", "noise", seed, 0.6)
         make_run(root / "study" / f"learned-{seed}", "row", "global", seed, 0.7)
+    return root
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """Two models with unequal seeds; of 60 images, 6 more that are right make 10 points."""
+    root = tmp_path_factory.mktemp("study")
+    right = {
+        ("vit", "row", "none"): (30, 30, 36),
+        ("vit", "column", "none"): (48, 42),  # the best, but for a seed that is missing
+        ("vit", "spiral", "none"): (36, 36, 42),
+        ("vit", "row", "noise"): (30, 36, 36),
+        ("vit", "row", "global"): (42, 42, 42),
+        ("vit", "learned", "none"): (48, 48, 48),
+        ("mamba", "row", "none"): (24, 24, 24),
+        ("mamba", "row", "global"): (36, 30),
+    }
+    for (model, start, policy), counts in right.items():
+        for seed, count in enumerate(counts):
+            name = str(root / f"vit-row-global-{seed}" / "order.json") if start == "learned" else start
+            run = make_run(root / f"{model}-{start}-{policy}-{seed}", name, policy, seed, count, model)
+            origin = {"scan": start, "policy": policy, "seed": seed}
+            orders.save(run.path / "order.json", torch.tensor(run.summary()["order"]), GRID, origin)
     return root
 
 
@@ -128,6 +156,65 @@ def test_paired_differences_by_brute_force(sweep):
         assert comparison.mean.seed_error == pytest.approx(shares.mean(1).std(ddof=1) / np.sqrt(3))
         assert comparison.mean.image_error == pytest.approx(shares.mean(0).std() / np.sqrt(IMAGES))
         assert p_value(comparison.mean) == pytest.approx(stats.ttest_1samp(shares.mean(1), 0).pvalue)
+
+
+def test_what_is_compared_in_a_study_of_two_models_by_hand(study):
+    table = result_tables.differences_table(compare(collect(expand([study])).results))
+    row, column, spiral, noise = "row, fixed", "column, fixed", "spiral, fixed", "row, noise only"
+    learned, again = "learned from row", "order learned from row, fixed"
+    third = 10 / 3  # the standard error of three values of which one differs by ten
+    assert {
+        (model.split()[0], order, kind, other): (points.value, points.error, seeds.value)
+        for order, kind, other, model, points, *_, seeds in table.rows
+    } == {
+        key: (pytest.approx(mean), pytest.approx(error), seeds)
+        for key, mean, error, seeds in (
+            (("vit", column, ROW, row), (30 + 20) / 2, 5, 2),
+            (("vit", spiral, ROW, row), 10, 0, 3),
+            (("vit", noise, ROW, row), (0 + 10 + 0) / 3, third, 3),
+            (("vit", again, ROW, row), (30 + 30 + 20) / 3, third, 3),
+            (("vit", learned, ROW, row), (20 + 20 + 10) / 3, third, 3),
+            (("vit", learned, START, row), (20 + 20 + 10) / 3, third, 3),
+            (("vit", learned, NOISE, noise), (20 + 10 + 10) / 3, third, 3),
+            (("vit", learned, BEST, spiral), (10 + 10 + 0) / 3, third, 3),  # a learned order is no scan
+            (("mamba", learned, ROW, row), (20 + 10) / 2, 5, 2),
+            (("mamba", learned, START, row), (20 + 10) / 2, 5, 2),
+            (("mamba", learned, BEST, row), (20 + 10) / 2, 5, 2),
+        )
+    }
+    p = {(cells[3], *cells[:2]): cells[7] for cells in table.rows}
+    # Student's t is 5, of 2 degrees of freedom
+    assert p["vit mini", learned, START].value == pytest.approx(1 - 5 / 27**0.5)
+    (limits,) = (cells[5:7] for cells in table.rows if cells[:2] == (learned, START) and "vit" in cells[3])
+    assert [limit.value for limit in limits] == pytest.approx([50 / 3 + t * third for t in (-4.3027, 4.3027)])
+    assert p["vit mini", spiral, ROW] == ""  # 10 points with every seed: there is nothing to test with
+
+
+def test_an_order_learned_further_is_compared_with_its_start_whatever_the_file(tmp_path):
+    """Every seed reads the order that its own seed has learned, from another file."""
+    for seed in range(3):
+        file, origin = tmp_path / "orders" / f"{seed}.json", {"scan": "row", "policy": "global"}
+        orders.save(file, scan("spiral", *GRID), GRID, origin)
+        make_run(tmp_path / "runs" / f"fixed-{seed}", str(file), "none", seed, 30)
+        if seed:
+            make_run(tmp_path / "runs" / f"further-{seed}", str(file), "global", seed, 36)
+    found = {c.kind: c for c in compare(collect(expand([tmp_path / "runs"])).results).comparisons}
+    assert found[START].against == "order learned from row, fixed"
+    assert [pair.a.seed for pair in found[START].pairs] == [1, 2]
+    assert found[START].mean.value == pytest.approx(0.1)
+
+
+def test_every_pair_that_a_study_lacks_is_said(study):
+    one_side = "seed 2 only on one side, or on other images"
+    assert sorted(compare(collect(expand([study])).results).notes) == [
+        f"mamba mini, digits 4x4, against {BEST}: learned from row not compared: {one_side}.",
+        f"mamba mini, digits 4x4, against {NOISE}: learned from row not compared: there is no such run.",
+        f"mamba mini, digits 4x4, against {START}: learned from row not compared: {one_side}.",
+        f"mamba mini, digits 4x4, against {ROW}: learned from row not compared: {one_side}.",
+        # better than the one that was taken, and passed over
+        f"vit mini, digits 4x4, against {BEST}: column, fixed not compared: {one_side}.",
+        f"vit mini, digits 4x4, against {ROW}: column, fixed not compared: {one_side}.",
+    ]
 
 
 def test_unfinished_failed_and_damaged_runs_are_noted_not_fatal(sweep, tmp_path):

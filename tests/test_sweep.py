@@ -10,14 +10,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
+from rich.live import Live
 
+from reorder import processes
 from reorder.cli import app, main
 from reorder.config import Experiment, build
 from reorder.presets import preset
-from reorder.processes import Machine, run_here
+from reorder.processes import Machine, Sweep, Working, run_here
 from reorder.slurm import grouped, submit
 from reorder.studies import Planned
 from reorder.sweep import claim, full_key, name_of, plans_of, split_values, start, tasks_of
@@ -288,6 +291,95 @@ def test_a_run_that_reads_a_learned_order_waits_for_it_or_fails_with_it(tmp_path
     (teacher.directory.path / "checkpoints").write_text("in the way")
     assert not run_here([pupil, teacher], Machine(2, 2), said, "the same")
     assert f"failed {pupil.name}: it needs the order that {teacher.name} did not learn" in said.export_text()
+
+
+class Screen(io.StringIO):
+    """A terminal, and a clock that goes only while the sweep sleeps: a minute each time, with an event."""
+
+    def __init__(self, events):
+        super().__init__()
+        self.events, self.seconds, self.live = events, 0.0, None
+
+    def show(self, **options):
+        self.live = Live(**options, auto_refresh=False)
+        return self.live
+
+    def work(self, *what):
+        return Working(*what, began=self.seconds)
+
+    def monotonic(self):
+        return self.seconds
+
+    def sleep(self, _):
+        self.live.refresh()
+        self.seconds += 60
+        self.events.pop(0)()
+
+    def lines(self):
+        """All that was ever written, without colours and movements."""
+        plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.getvalue())
+        return [" ".join(line.split()) for line in re.split(r"[\r\n]+", plain)]
+
+
+def test_the_screen_says_what_runs_what_is_done_what_failed_and_how_long_is_left(tmp_path, monkeypatch):
+    early, good, bad, slow = tasks([*TINY[:3], "train.epochs=4", "seed=0,1,2,3"], tmp_path)
+    status = {}  # of the processes that ended
+
+    def trained(task, *top1):
+        task.directory.create(task.experiment)
+        task.directory.write_metrics([{"validation_top1": value} for value in top1])
+
+    def finish(task, top1):
+        trained(task, 0.1, 0.2, 0.3, top1)
+        task.directory.write_summary({"top1": top1})
+        status[task.name] = 0
+
+    def after_a_minute():
+        trained(good, 0.25, 0.625)
+        (bad.directory.path / "log.txt").write_text("epoch 1\nreorder: no space is left\n\n")
+        status[bad.name] = 2
+
+    def after_two():
+        finish(good, 0.81)
+        trained(slow, 0.5)
+
+    finish(early, 0.9)
+    trained(bad, 0.1, 0.2)  # by an earlier sweep: no part of what this one gains
+    screen = Screen([after_a_minute, after_two, lambda: finish(slow, 0.7), lambda: None])
+    monkeypatch.setattr(processes, "time", screen)
+    monkeypatch.setattr(processes, "Live", screen.show)
+    monkeypatch.setattr(processes, "Working", screen.work)
+    monkeypatch.setattr(
+        processes, "start", lambda task, *_: SimpleNamespace(poll=lambda: status.get(task.name))
+    )
+    console = Console(file=screen, force_terminal=True, width=100, height=24)
+    Sweep([early, good, bad, slow], Machine(2, 4), console).run()
+    expected = [
+        f"started {good.name}",
+        f"started {bad.name}, after epoch 2",
+        "1 of 4 done, 0 failed, 1 waiting, time left: unknown",
+        f"failed {bad.name}: reorder: no space is left",
+        f"started {slow.name}",
+        f"{good.name} 2 of 4 62.5 0:01:00",
+        "1 of 4 done, 1 failed, 0 waiting, time left: 0:03:00",  # half a run in 60 s; 1.5 are left
+        f"finished {good.name}: top-1 81.0%, in 0:02:00",
+        f"{slow.name} 1 of 4 50.0 0:01:00",
+        "2 of 4 done, 1 failed, 0 waiting, time left: 0:01:12",  # 1.25 runs in 120 s; 0.75 are left
+        f"finished {slow.name}: top-1 70.0%, in 0:02:00",
+    ]
+    first_seen = list(dict.fromkeys(line for line in screen.lines() if line in expected))
+    assert first_seen == expected, screen.lines()
+
+
+def test_runs_that_differ_in_their_seed_are_told_apart_in_80_columns(tmp_path):
+    options = ["model.options.dropout=0.0", "model.options.memory=16", "model.options.segment=8"]
+    runs = tasks([*TINY, *options, "seed=0,1"], tmp_path)
+    screen = Console(file=io.StringIO(), width=80, record=True)
+    sweep = Sweep(runs, Machine(2, 2), screen)
+    sweep.working = [Working(task, None, 0) for task in runs]
+    screen.print(sweep.table())
+    _, _, *rows, _ = screen.export_text().splitlines()
+    assert "".join(row.split()[0] for row in rows) == "".join(task.name for task in runs)
 
 
 def test_the_dry_run_lists_what_is_to_do_and_says_when_it_cannot_measure(tmp_path, monkeypatch, capsys):

@@ -60,7 +60,7 @@ class Gain(NamedTuple):
 
 def p_value(mean: Mean) -> float | None:
     """Of a paired t-test over seeds, two-sided; None below two seeds, or if all differ by the same."""
-    if not mean.seed_error:
+    if mean.seed_error is None or mean.seed_error < 1e-9:  # less than any image: rounding
         return None
     from scipy.stats import t  # here, for it takes as long to import as all the rest
 
@@ -86,13 +86,19 @@ def compare(results: Sequence[Result]) -> Compared:
             if pairs:
                 comparisons.append(Comparison((model, data, order), kind, partner[0].order, pairs))
             if seeds:
-                lacking = why or f"seed {', '.join(map(str, seeds))} only on one side, or on other images"
-                alone[kind, model, data, lacking].append(order)
+                alone[kind, model, data, why or _one_side(seeds)].append(order)
+            for better, lacking in _passed_over(kind, group, partner, groups):
+                if better not in alone[kind, model, data, _one_side(lacking)]:
+                    alone[kind, model, data, _one_side(lacking)].append(better)
     notes = [
         f"{model}, {data}, against {kind}: {'; '.join(orders)} not compared: {why}."
         for (kind, model, data, why), orders in alone.items()
     ]
     return Compared(comparisons, notes)
+
+
+def _one_side(seeds: list[int]) -> str:
+    return f"seed {', '.join(map(str, seeds))} only on one side, or on other images"
 
 
 def gains(comparisons: Sequence[Comparison]) -> list[Gain]:
@@ -145,8 +151,7 @@ def _partner(kind: str, own: list[Result], groups: dict[Name, list[Result]]) -> 
     extra = [_extra(kind, result, group[0]) for group in suiting]
     equal = [group for group, keys in zip(suiting, extra, strict=True) if not keys]
     if equal:
-        shared = [[each for each in group if each.seed in seeds] for group in equal]
-        return max(shared, key=lambda group: (len(group), top1(group).value if group else 0)), ""
+        return max(equal, key=lambda group: _merit(group, seeds)), ""
     near = [
         (keys, group)
         for group, keys in zip(suiting, extra, strict=True)
@@ -158,10 +163,31 @@ def _partner(kind: str, own: list[Result], groups: dict[Name, list[Result]]) -> 
     return [], f"{group[0].run.path} differs in {', '.join(keys)} as well"
 
 
+def _merit(group: list[Result], seeds: set[int]) -> tuple[int, float]:
+    """How many of the seeds a group has, and its mean over them."""
+    shared = [each for each in group if each.seed in seeds]
+    return len(shared), top1(shared).value if shared else 0.0
+
+
+def _passed_over(
+    kind: str, own: list[Result], partner: list[Result], groups: dict[Name, list[Result]]
+) -> list[tuple[str, list[int]]]:
+    """The orders that were better than the best that was chosen but lack seeds, and those seeds."""
+    if kind != BEST or not partner:
+        return []
+    seeds, found = {each.seed for each in own}, []
+    for group in groups.values():
+        if _suits(kind, own[0], group[0]) and not _extra(kind, own[0], group[0]):
+            common = seeds & {each.seed for each in group}
+            if common and _merit(group, common)[1] > _merit(partner, common)[1]:
+                found.append((group[0].order, sorted(seeds - common)))
+    return found
+
+
 def _pairs(group: list[Result], partner: list[Result]) -> tuple[list[Pair], list[int]]:
-    """The runs of both sides that share seed and images, and the seeds of the first side that lack one."""
+    """The runs of both sides that share seed and images, and the seeds of which there is no such pair."""
     other = {result.seed: result for result in partner}
-    pairs, alone = [], []
+    pairs, alone = [], list(other.keys() - {result.seed for result in group})
     for result in group:
         match = other.get(result.seed)
         if match is None or not _same_images(result, match):
@@ -170,7 +196,7 @@ def _pairs(group: list[Result], partner: list[Result]) -> tuple[list[Pair], list
         ours, theirs = torch.from_numpy(result.correct), torch.from_numpy(match.correct)
         paired = paired_difference(ours, theirs, generator=torch.Generator().manual_seed(0))
         pairs.append(Pair(result, match, paired))
-    return pairs, alone
+    return pairs, sorted(alone)
 
 
 def _same_images(a: Result, b: Result) -> bool:

@@ -84,20 +84,22 @@ def forecast(tasks: list[Task], jobs: int, threads: int, world: World) -> list[s
     """A line about each run, and one about them all."""
     tasks = [with_threads(task, threads) for task in tasks]
     found = paces(tasks, world)
-    lines, total, unknown = [], 0.0, ""
+    lines, busy = [], [0.0] * jobs  # a run goes to the process that is free first
     for task in tasks:
         pace = found.get(task.name)
         begun = f"{task.epochs_done} of {task.experiment.train.epochs} epochs done"
         state = "finished" if task.finished else begun if task.epochs_done else "new"
         if isinstance(pace, Pace):
-            total += pace.seconds(task)
+            busy[busy.index(min(busy))] += pace.seconds(task)
             state += f", about {clock(pace.seconds(task))}"
-        elif pace is not None:
-            unknown = pace
         lines.append(f"{task.name}  {state}")
-    done = sum(task.finished for task in tasks)
-    how = f"{jobs} processes of {threads} threads" if jobs > 1 else f"one process of {threads} threads"
-    lines.append(f"{len(tasks)} runs, {done} finished; about {clock(total / jobs)} with {how}")
+    reasons = list(dict.fromkeys(pace for pace in found.values() if isinstance(pace, str)))
+    unknown = sum(isinstance(pace, str) for pace in found.values())
+    total = [f"{len(tasks)} runs, {sum(task.finished for task in tasks)} finished"]
+    if unknown < len(found) or not found:
+        how = f"{jobs} processes of {threads} threads" if jobs > 1 else f"one process of {threads} threads"
+        total.append(f"about {clock(max(busy))} with {how}")
     if unknown:
-        lines[-1] = f"{len(tasks)} runs, {done} finished; the time cannot be measured here: {unknown}"
-    return lines
+        which = f" of {unknown} of them" if unknown < len(found) else ""
+        total.append(f"the time{which} cannot be measured here: {'; '.join(reasons)}")
+    return [*lines, "; ".join(total)]

@@ -231,7 +231,8 @@ def run_data(result: Result, track: Sequence[tuple[int, int]]) -> dict[str, Any]
         "policy": result.summary["policy"],
         "grid": result.grid,
         "warmup": "in its start" if result.keys.get("order.warmup_order") == "init" else "row by row",
-        "at": [round(epoch, 2) for epoch in history.epochs.tolist()],
+        # rounded down, for an epoch that is not over has no validation yet; but 1.15 * 100 < 115
+        "at": [math.floor(100 * epoch + 1e-6) / 100 for epoch in history.epochs.tolist()],
         "stage": history.stages,
         "temperature": [rounded(heat) for heat in history.temperatures.tolist()],
         "tau": [rounded(moved[number]) for number in frame],

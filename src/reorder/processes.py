@@ -12,7 +12,7 @@ import torch
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 
 from reorder.distributed import Stopped, StopSignals
 from reorder.sweep import Task, claim, clock, last_words, start, with_threads
@@ -59,12 +59,12 @@ class Sweep:
         self.working: list[Working] = []
         self.failed: dict[str, str] = {}
         self.elsewhere: set[str] = set()  # runs that were found locked
-        self.began, self.share_at_start = time.monotonic(), self.share()
+        self.began, self.shares_at_start = time.monotonic(), {task.name: task.share_done for task in tasks}
 
     def share(self) -> float:
         """How many runs are done, with parts of those begun."""
         begun = [*self.waiting, *(working.task for working in self.working)]
-        return len(self.done) + sum(task.epochs_done / task.experiment.train.epochs for task in begun)
+        return len(self.done) + sum(task.share_done for task in begun)
 
     def run(self) -> None:
         """Train all that is not finished; raises Stopped after a signal, when all that ran is saved."""
@@ -159,7 +159,9 @@ class Sweep:
 
     def left(self) -> str:
         """The time left, if all runs take alike."""
-        gained = self.share() - self.share_at_start
+        gained = self.share() - sum(
+            share for name, share in self.shares_at_start.items() if name not in self.failed
+        )
         if gained <= 0:
             return "unknown"
         rest = self.total - len(self.failed) - self.share()
@@ -168,7 +170,13 @@ class Sweep:
     def table(self) -> Group:
         """The runs that are under way, and how many are not."""
         table = Table(
-            "running", "epoch", "top-1 (%)", "time", box=SIMPLE_HEAD, show_edge=False, pad_edge=False
+            Column("running", overflow="fold"),  # the end of a name tells seeds apart
+            "epoch",
+            "top-1 (%)",
+            "time",
+            box=SIMPLE_HEAD,
+            show_edge=False,
+            pad_edge=False,
         )
         for working in self.working:
             metrics, epochs = working.task.metrics(), working.task.experiment.train.epochs

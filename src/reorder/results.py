@@ -127,7 +127,9 @@ def _result(run: RunDir, summary: dict[str, Any], experiment: Experiment, notes:
 
 
 def start_of(summary: dict[str, Any]) -> str:
-    """The scan or order file that a run reads or starts from; of a prior, the scan that it chose."""
+    """The scan or order that a run reads or starts from; of a prior, the scan that it chose."""
+    if summary.get("order_file", {}).get("policy") == "global":  # a file for every seed
+        return scan_name(summary)
     return str(summary.get("prior_scan", summary["scan"]))
 
 

@@ -44,6 +44,10 @@ class Task(NamedTuple):
     def epochs_done(self) -> int:
         return len(self.metrics())
 
+    @property
+    def share_done(self) -> float:
+        return 1.0 if self.finished else self.epochs_done / self.experiment.train.epochs
+
     def metrics(self) -> list[dict[str, Any]]:
         return self.directory.metrics() if (self.directory.path / "metrics.jsonl").exists() else []
 

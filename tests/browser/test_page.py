@@ -10,6 +10,7 @@ from importlib.resources import files
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.figure import Figure
 from PIL import Image
 from scipy.stats import kendalltau
@@ -148,6 +149,18 @@ def test_an_image_that_runs_share_is_embedded_once(written):
 def test_orders_come_from_unrounded_logits():
     frames, frame = page.distinct(np.array([[1e-5, 2e-5, 2e-5]], np.float32))
     assert (frames[0]["order"], frames[0]["logits"], frame) == ([1, 2, 0], [0.0, 0.0, 0.0], [0])
+
+
+def test_an_epoch_is_over_only_when_it_is(tmp_path, make_run):
+    """Rounded up, the moment before the end would show the validation after it."""
+    run = make_run(tmp_path / "run", epochs=3)
+    *_, logits, initial = run.policy()
+    when = (0.0, 0.29, 1.15, 1.998, 2.0, 3.0)
+    run.write_policy(
+        [(epoch, "policy", 0.1, torch.from_numpy(logits[0])) for epoch in when], torch.from_numpy(initial)
+    )
+    data, _ = page.page_data(collect([run]).results)
+    assert data["runs"][0]["at"] == [0, 0.29, 1.15, 1.99, 2, 3]
 
 
 def test_names_cannot_break_the_page(tmp_path, make_run):

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from scipy.stats import kendalltau
 
 from reorder import page
+from reorder.cli import app
 from reorder.figures import Picture
 from reorder.results import collect
 from reorder.tables import Number, Table
@@ -73,23 +74,35 @@ def file(tmp_path_factory, runs):
     return path
 
 
+@pytest.fixture(scope="module")
+def report(tmp_path_factory, make_run):
+    """The page that the command writes, of a run that learns and of a fixed order."""
+    root = tmp_path_factory.mktemp("report")
+    make_run(root / "runs" / "learned", grid=GRID, epochs=5)
+    make_run(root / "runs" / "fixed", policy="none", order="row", grid=GRID, epochs=5)
+    arguments = ["report", str(root / "runs"), "-o", str(root / "out"), "--track", "2,3", "--track", "6,1"]
+    app(arguments, standalone_mode=False)
+    return root / "out" / "index.html"
+
+
 @pytest.fixture
 def opened(browser, file):
     """A function that opens the page; at the end there must be no complaint and nothing fetched."""
-    contexts, complaints = [], []
+    contexts, complaints, visited = [], [], []
 
     def note(kind, text):
-        if not text.startswith("data:") and text != file.as_uri():
+        if not text.startswith("data:") and text not in visited:
             complaints.append((kind, text))
 
-    def visit(size=DESKTOP, **options):
+    def visit(size=DESKTOP, path=file, **options):
+        visited.append(path.as_uri())
         context = browser.new_context(viewport={"width": size[0], "height": size[1]}, **options)
         contexts.append(context)
         tab = context.new_page()
         tab.on("console", lambda message: note("console", message.text))
         tab.on("pageerror", lambda error: note("error", str(error)))
         tab.on("request", lambda request: note("request", request.url))
-        tab.goto(file.as_uri())
+        tab.goto(path.as_uri())
         return tab
 
     yield visit
@@ -133,7 +146,8 @@ def expect_moment(tab, run, moment):
     assert tab.inner_text("#at-stage") == stage
     whole = int(epoch)  # the last epoch after which there was a look at the validation images
     top1 = f"{100 * run.metrics()[whole - 1]['validation_top1']:.1f}%" if whole else "–"  # noqa: RUF001
-    assert tab.inner_text("#at-top1") == top1 + (f" at {whole}" if whole < epoch else "")
+    assert tab.inner_text("#at-top1") == top1
+    assert tab.inner_text("#top1-name") == "Validation top-1" + (f" after epoch {whole}" if whole else "")
     tau = kendalltau(slot_of, np.argsort(order_at(run, 0))).statistic
     assert float(tab.inner_text("#at-tau")) == pytest.approx(tau, abs=6e-4)
 
@@ -233,6 +247,92 @@ def test_patches_are_tracked_by_click_and_by_keyboard(opened, runs):
     label = tab.evaluate("document.activeElement.getAttribute('aria-label')")
     assert label.startswith("row 5, column 4: slot")
     assert label.endswith("tracked as B")
+
+
+def test_the_command_says_which_patches_are_tracked(opened, report):
+    tab = opened(path=report)
+    for name in ("learned from spiral", "row, fixed"):
+        choose(tab, name)
+        for letter, patch in (("a", 1 * GRID[1] + 2), ("b", 5 * GRID[1] + 0)):
+            (cell,) = tab.locator(f"#map [role=gridcell].{letter}").all()
+            assert cell.get_attribute("data-patch") == str(patch)
+            assert tab.inner_text(f"#at-{letter}") == cell.inner_text()
+    assert tab.inner_text("#at-b") == "35"  # row-major, nothing moved
+
+
+@pytest.mark.parametrize("size", [PHONE, DESKTOP])
+def test_the_bar_of_stages_is_aligned_with_the_slider_and_every_stage_is_named(
+    opened, make_run, size, tmp_path
+):
+    """Of a short run, the policy stage has most of the moments, and the others little room."""
+    run = make_run(tmp_path / "run", epochs=5, looks=20)
+    page.write_page(tmp_path / "index.html", "Orders", [], [], collect([run]).results)
+    tab = opened(size, tmp_path / "index.html")
+    slider = tab.locator("#moment")
+    slider.scroll_into_view_if_needed()
+    box = slider.bounding_box()
+    lasts = []
+    for part in tab.locator(".stages i").all():
+        edge = part.bounding_box()
+        slider.fill("20")  # away from where the click goes
+        tab.mouse.click(edge["x"] + edge["width"], box["y"] + box["height"] / 2)
+        lasts.append((int(slider.input_value()), tab.inner_text("#at-stage")))
+    assert lasts == [(2, "warm-up"), (42, "policy"), (43, "frozen")]
+    inside = tab.locator(".stages i:not(.narrow)").all()
+    assert all(part.evaluate("part => part.scrollWidth <= part.clientWidth") for part in inside)
+    below = tab.locator(".stage-keys .key:visible").all_inner_texts()
+    assert sorted(below + [part.inner_text() for part in inside]) == ["frozen", "policy", "warm-up"]
+    assert "frozen" in below
+
+
+def test_links_go_to_all_parts_of_the_page(opened, report):
+    tab = opened(path=report)
+    links = tab.locator("nav a")
+    headings = tab.locator("main h2")
+    assert links.all_inner_texts() == ["Results", "Player", "Curves", "Figures", "All runs"]
+    assert headings.count() == links.count()
+    seen = "box => { const { top } = box.getBoundingClientRect(); return top >= 0 && top < innerHeight; }"
+    for i, link in enumerate(links.all()):
+        tab.evaluate("scrollTo(0, 0)")
+        assert i == 0 or not headings.nth(i).evaluate(seen)
+        link.focus()
+        tab.keyboard.press("Enter")
+        assert headings.nth(i).evaluate(seen), link.inner_text()
+
+
+def test_a_folded_table_opens_and_closes_by_keyboard(opened, report):
+    tab = opened(path=report)
+    table = tab.locator("#table-runs")
+    assert not table.is_visible()
+    focused = ""
+    for _ in range(80):
+        tab.keyboard.press("Tab")
+        focused = tab.evaluate("document.activeElement.textContent")
+        if focused.startswith("Show "):
+            break
+    assert focused == "Show 2 rows"
+    tab.keyboard.press("Enter")
+    assert table.is_visible()
+    assert table.locator("tbody tr").count() == 2
+    tab.keyboard.press("Space")
+    assert not table.is_visible()
+
+
+def test_headings_stay_in_view_while_a_long_table_scrolls(opened):
+    tab = opened((1280, 400))
+    box = tab.locator(".scroll.rows", has=tab.locator("#table-main"))
+    box.scroll_into_view_if_needed()
+    box.focus()
+    tab.keyboard.press("End")
+    tab.wait_for_function(
+        "box => box.scrollTop + box.clientHeight >= box.scrollHeight - 1", arg=box.element_handle()
+    )
+    edge, heading = box.bounding_box(), tab.locator("#table-main th button").first
+    assert tab.locator("#table-main tbody tr").first.bounding_box()["y"] < edge["y"]
+    there = heading.bounding_box()
+    assert edge["y"] <= there["y"] < edge["y"] + 5
+    on_top = "([x, y]) => document.elementFromPoint(x, y).textContent"
+    assert tab.evaluate(on_top, [there["x"] + 9, there["y"] + there["height"] / 2]) == "order"
 
 
 def column(tab, number):

@@ -110,21 +110,28 @@ function chooseRun(run) {
 }
 
 function drawStages(run) {
-  const bar = document.querySelector(".stages");
-  bar.replaceChildren();
   const stages = run.frames.length > 1 ? run.stage.slice(1) : []; // what leads to each moment
-  for (const stage of new Set(stages))
-    bar.append(element("i", { className: stage, textContent: stage, style: `flex-grow:${stages.filter((each) => each === stage).length}` }));
+  const names = [...new Set(stages)];
+  document.querySelector(".stages").replaceChildren(...names.map((stage) =>
+    element("i", { className: stage, textContent: stage, style: `flex-grow:${stages.filter((each) => each === stage).length}` })));
+  document.querySelector(".stage-keys").replaceChildren(...names.map((stage) =>
+    element("span", { className: "key" }, element("i", { className: stage }), stage)));
   fitStages();
 }
 
+// A part of the bar that is too narrow for its name has it below.
 function fitStages() {
-  for (const part of document.querySelectorAll(".stages i")) part.classList.toggle("narrow", part.scrollWidth > part.clientWidth);
+  const keys = document.querySelectorAll(".stage-keys .key");
+  for (const [i, part] of document.querySelectorAll(".stages i").entries()) {
+    const narrow = part.scrollWidth > part.clientWidth;
+    part.classList.toggle("narrow", narrow);
+    keys[i].hidden = !narrow;
+  }
 }
 
 function buildMap(run) {
   const [rows, columns] = run.grid, map = $("map");
-  map.style.cssText = `--rows:${rows};--columns:${columns};grid-template-columns:repeat(${columns},minmax(0,1fr));${columns > 10 ? "--size:.62rem;--ring:4px" : "--size:.85rem;--ring:6px"}`;
+  map.style.cssText = `--rows:${rows};--columns:${columns};grid-template-columns:repeat(${columns},minmax(0,1fr));${columns > 10 ? "--size:.62rem;--ring:4px;--number:end" : "--size:.85rem;--ring:6px"}`;
   map.setAttribute("aria-rowcount", rows);
   map.setAttribute("aria-colcount", columns);
   const cell = (row, column) => {
@@ -155,7 +162,8 @@ function goTo(moment) {
   $("at-stage").textContent = run.stage[moment];
   $("at-temperature").textContent = show(run.temperature[moment], 3);
   $("at-tau").textContent = show(run.tau[moment], 3);
-  $("at-top1").textContent = show(run.top1[whole], 1, "%") + (whole && whole < epoch ? ` at ${whole}` : "");
+  $("top1-name").textContent = "Validation top-1" + (whole ? ` after epoch ${whole}` : "");
+  $("at-top1").textContent = show(run.top1[whole], 1, "%");
   $("at-a").textContent = slots[tracked[0]];
   $("at-b").textContent = slots[tracked[1]];
   $("remark").textContent = remark(run, moment);

@@ -1,0 +1,84 @@
+"""How long a sweep takes, by hand-computed numbers; no clock is read."""
+
+import subprocess
+
+import pytest
+
+from reorder import estimate
+from reorder.distributed import ALONE
+from reorder.estimate import Pace, forecast
+from reorder.sweep import plans_of, tasks_of
+
+
+def tasks(out, *arguments, epochs="10"):
+    return tasks_of(plans_of(["digits", "policy=none", f"train.epochs={epochs}", *arguments])[0], out)
+
+
+def trained(task, epochs):
+    task.directory.create(task.experiment)
+    task.directory.write_metrics([{"validation_top1": 0.5}] * epochs)
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """The kinds of runs that were measured; of each, starting takes 10 s and an epoch 20 s."""
+    kinds = []
+    measure = estimate.measure
+
+    def paced(experiment, world, process_seconds):
+        kinds.append(experiment)
+        return Pace(10, 20) if experiment.data.name == "digits" else measure(experiment, world, 1.0)
+
+    monkeypatch.setattr(estimate, "measure", paced)
+    monkeypatch.setattr(subprocess, "run", lambda *arguments, **options: None)
+    return kinds
+
+
+def test_what_is_left_of_a_finished_a_half_done_and_a_fresh_run(tmp_path):
+    finished, half, fresh = tasks(tmp_path, "seed=0,1,2")
+    trained(finished, 10)
+    finished.directory.write_summary({"top1": 0.5})
+    trained(half, 5)
+    assert [Pace(7, 3).seconds(task) for task in (finished, half, fresh)] == [0, 7 + 5 * 3, 7 + 10 * 3]
+
+
+def test_a_kind_is_measured_once_for_all_seeds_and_orders(tmp_path, measured):
+    found = tasks(tmp_path, "model.name=vit,mamba", "scan=row,column", "seed=0,1,2", epochs="10,20")
+    lines = forecast(found, jobs=1, threads=1, world=ALONE)
+    assert [kind.model.name for kind in measured] == ["vit", "mamba"]
+    assert sum(line.endswith("new, about 0:03:30") for line in lines) == 12  # 10 + 10 * 20 s
+    assert sum(line.endswith("new, about 0:06:50") for line in lines) == 12  # 10 + 20 * 20 s
+    assert lines[-1] == "24 runs, 0 finished; about 2:04:00 with one process of 1 threads"
+
+
+def test_the_time_of_them_all_is_that_of_the_process_that_ends_last(tmp_path, measured):
+    finished, half, *fresh = tasks(tmp_path, "seed=0,1,2,3")
+    finished.directory.create(finished.experiment)
+    finished.directory.write_summary({"top1": 0.5})
+    trained(half, 5)
+    # 110 s and then 210 s in one process, 210 s in the other
+    *lines, total = forecast([finished, half, *fresh], jobs=2, threads=1, world=ALONE)
+    assert [line.split("  ")[1] for line in lines] == [
+        "finished",
+        "5 of 10 epochs done, about 0:01:50",
+        "new, about 0:03:30",
+        "new, about 0:03:30",
+    ]
+    assert total == "4 runs, 1 finished; about 0:05:20 with 2 processes of 1 threads"
+    (_, total) = forecast(fresh[:1], jobs=2, threads=1, world=ALONE)  # a run cannot be shared
+    assert "about 0:03:30 with" in total
+
+
+def test_data_that_are_not_here_are_said_and_all_runs_listed(tmp_path, measured):
+    known = tasks(tmp_path, "seed=0,1")
+    unknown = [
+        task
+        for root in ("one", "two")
+        for task in tasks(tmp_path, "data.name=image_folder", f"data.root={tmp_path / root}", "seed=0,1")
+    ]
+    *lines, total = forecast([*unknown, *known], jobs=1, threads=1, world=ALONE)
+    assert [line.split("  ")[1] for line in lines] == ["new"] * 4 + ["new, about 0:03:30"] * 2
+    said, missing = total.split(" cannot be measured here: ")
+    assert said == "6 runs, 0 finished; about 0:07:00 with one process of 1 threads; the time of 4 of them"
+    assert missing == "; ".join(f"data.root={tmp_path / root} is not a directory" for root in ("one", "two"))
+    assert len(measured) == 3
