@@ -76,8 +76,7 @@ class Scale(NamedTuple):
     seeds: tuple[int, ...]
 
 
-# The budget of the laptop studies. A 14x14 grid takes three to four times as long as one of 7x7: last, and one
-# seed.
+# The budget of the laptop studies; a 14x14 grid, three to four times as slow as one of 7x7, has one seed.
 IMAGES, VALIDATION_IMAGES, EPOCHS, BATCH_SIZE = 4_000, 4_000, 3, 16
 LEARNING_RATE = {"vit": 1e-3, "transformer_xl": 1e-3, "longformer": 1e-3, "mamba": 3e-3}
 SEEDS = (0, 1, 2)
