@@ -48,7 +48,7 @@ def test_a_kind_is_measured_once_for_all_seeds_and_orders(tmp_path, measured):
     assert [kind.model.name for kind in measured] == ["vit", "mamba"]
     assert sum(line.endswith("new, about 0:03:30") for line in lines) == 12  # 10 + 10 * 20 s
     assert sum(line.endswith("new, about 0:06:50") for line in lines) == 12  # 10 + 20 * 20 s
-    assert lines[-1] == "24 runs, 0 finished; about 2:04:00 with one process of 1 threads"
+    assert lines[-1] == "24 runs, 0 finished; about 2:04:00 with 1 process of 1 thread"
 
 
 def test_the_time_of_them_all_is_that_of_the_process_that_ends_last(tmp_path, measured):
@@ -64,7 +64,7 @@ def test_the_time_of_them_all_is_that_of_the_process_that_ends_last(tmp_path, me
         "new, about 0:03:30",
         "new, about 0:03:30",
     ]
-    assert total == "4 runs, 1 finished; about 0:05:20 with 2 processes of 1 threads"
+    assert total == "4 runs, 1 finished; about 0:05:20 with 2 processes of 1 thread"
     (_, total) = forecast(fresh[:1], jobs=2, threads=1, world=ALONE)  # a run cannot be shared
     assert "about 0:03:30 with" in total
 
@@ -79,6 +79,6 @@ def test_data_that_are_not_here_are_said_and_all_runs_listed(tmp_path, measured)
     *lines, total = forecast([*unknown, *known], jobs=1, threads=1, world=ALONE)
     assert [line.split("  ")[1] for line in lines] == ["new"] * 4 + ["new, about 0:03:30"] * 2
     said, missing = total.split(" cannot be measured here: ")
-    assert said == "6 runs, 0 finished; about 0:07:00 with one process of 1 threads; the time of 4 of them"
+    assert said == "6 runs, 0 finished; about 0:07:00 with 1 process of 1 thread; the time of 4 of them"
     assert missing == "; ".join(f"data.root={tmp_path / root} is not a directory" for root in ("one", "two"))
     assert len(measured) == 3

@@ -97,7 +97,7 @@ def forecast(tasks: list[Task], jobs: int, threads: int, world: World) -> list[s
     unknown = sum(isinstance(pace, str) for pace in found.values())
     total = [f"{len(tasks)} runs, {sum(task.finished for task in tasks)} finished"]
     if unknown < len(found) or not found:
-        how = f"{jobs} processes of {threads} threads" if jobs > 1 else f"one process of {threads} threads"
+        how = f"{jobs} process{'es' * (jobs > 1)} of {threads} thread{'s' * (threads > 1)}"
         total.append(f"about {clock(max(busy))} with {how}")
     if unknown:
         which = f" of {unknown} of them" if unknown < len(found) else ""

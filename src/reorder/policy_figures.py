@@ -103,7 +103,7 @@ def _draw_tracks(axes: Axes, found: Evolution, patches: list[int]) -> None:
     )
 
 
-def write_animation(found: Evolution, patches: list[int], path: Path, most: int = 40) -> None:
+def write_animation(found: Evolution, patches: list[int], path: Path, most: int = 24) -> None:
     """A GIF of logits, slots and tracked patches, at most so many moments, whole or not at all."""
     figure = Figure(figsize=(9.6, 3.2), layout="constrained", dpi=80)
     canvas = FigureCanvasAgg(figure)
