@@ -240,11 +240,14 @@ def compressibility_figure(results: Sequence[Result], prior: Prior) -> Figure | 
             )
         axes.margins(y=0.18)
         across = axes.get_xaxis_transform()
-        for scan, place in {point.scan: point.reduction for point in several}.items():
+        places = sorted({point.reduction: point.scan for point in several}.items())
+        close = 0.03 * (places[-1][0] - places[0][0])
+        for number, (place, scan) in enumerate(places):
             axes.axvline(place, color="#eeeeee", zorder=0)
+            beside = number > 0 and place - places[number - 1][0] < close
             axes.annotate(
                 f"{scan} ",
-                (place, 0.01),
+                (place, 0.12 if beside else 0.01),
                 xycoords=across,
                 rotation=90,
                 fontsize=7,
