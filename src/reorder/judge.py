@@ -21,7 +21,7 @@ from reorder.learner import random_order
 from reorder.run import Run, load_tensors, setup, unwrapped
 from reorder.run_dir import RunDir
 from reorder.scans import SCANS
-from reorder.tables import Cell, Number, Table, write_table
+from reorder.tables import Cell, Number, PValue, Table, write_table
 from reorder.train import validate
 
 # N patches, n images
@@ -154,7 +154,7 @@ def order_sensitivity(directory: RunDir, overrides: list[str], world: World | No
         change = Number(100 * paired.difference, 100 * paired.spread.sem)
         tau = Number(orders.kendall_tau(tried[name], own))
         accuracy = Number(100 * result["top1"], 100 * result["top1_sem"])
-        rows.append((name, tau, accuracy, change, Number(paired.p_value, digits=3)))
+        rows.append((name, tau, accuracy, change, PValue(paired.p_value)))
     table = Table(
         "sensitivity",
         f"Top-1 of {directory.path.name} after step {run.step} in other orders than its own. After ± stands "
