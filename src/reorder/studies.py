@@ -85,7 +85,7 @@ FASHION = {
     paper_data: Scale(FASHION_DATA, IMAGES, 28, side, EPOCHS, BATCH_SIZE, seeds)
     for paper_data, side, seeds in (("imagenet", 7, SEEDS), ("fmow", 14, SEEDS[:1]))
 }
-DIGITS = {"imagenet": Scale(Data(name="digits"), 1437, 8, 4, epochs=10, batch_size=64, seeds=SEEDS[:1])}
+DIGITS = {"imagenet": Scale(Data(name="digits"), 1437, 8, 4, epochs=8, batch_size=64, seeds=SEEDS[:1])}
 
 # The paper's four models; besides, a Transformer-XL whose segment and memory are well below the patches, and
 # plain Mamba, whose class token has to come last to see anything. They do without dropout, which is up to a
