@@ -405,3 +405,17 @@ def test_a_file_that_is_no_prior_is_refused(tmp_path, content):
     (tmp_path / "prior.json").write_text(content)
     with pytest.raises(ValueError, match="is not the result of a prior"):
         charts.read_prior(tmp_path / "prior.json")
+
+
+def test_scans_that_do_not_share_seeds_are_said_not_hidden(tmp_path):
+    for seed in range(3):
+        make_run(tmp_path / f"row-{seed}", "row", seed=seed, accuracy=0.5)
+        make_run(tmp_path / f"column-{seed}", "column", seed=seed, accuracy=0.9)
+    whole = result_tables.sensitivity_table(collect(expand([tmp_path])).results)
+    assert (whole.rows[0][-1].value, whole.notes) == (3, [])
+    make_run(tmp_path / "spiral-1", "spiral", seed=1, accuracy=0.9)
+    part = result_tables.sensitivity_table(collect(expand([tmp_path])).results)
+    assert part.rows == []
+    assert part.notes == [
+        "vit mini, digits 4x4: all 3 scans have 1 of the seeds in common; others are left out."
+    ]

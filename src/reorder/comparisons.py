@@ -12,7 +12,7 @@ from reorder.evaluate import PairedDifference, paired_difference
 from reorder.results import Mean, Name, Result, by_order, extra_keys, mean_over_seeds, start_of, top1
 from reorder.scans import SCANS
 
-ROUNDING = 1e-20  # the square of what adding up accuracies can be wrong by
+ROUNDING = 1e-9  # less than any image changes an accuracy
 ROW, START, NOISE, BEST = "row-major", "its start, fixed", "equal noise", "best fixed scan"
 
 
@@ -60,7 +60,7 @@ class Gain(NamedTuple):
 
 def p_value(mean: Mean) -> float | None:
     """Of a paired t-test over seeds, two-sided; None below two seeds, or if all differ by the same."""
-    if mean.seed_error is None or mean.seed_error < 1e-9:  # less than any image: rounding
+    if mean.seed_error is None or mean.seed_error < ROUNDING:
         return None
     from scipy.stats import t  # here, for it takes as long to import as all the rest
 
@@ -220,8 +220,8 @@ class Sensitivity(NamedTuple):
         return math.sqrt(max(0.0, variance))
 
 
-def sensitivities(results: Sequence[Result]) -> list[Sensitivity]:
-    """Of every model that read two or more scans with two or more seeds: an F-test with seeds as blocks.
+def sensitivities(results: Sequence[Result]) -> tuple[list[Sensitivity], list[str]]:
+    """Of every model that read several scans with several seeds: an F-test with seeds as blocks; and notes.
 
     All scans together tell the error far better than two of them do.
     """
@@ -229,15 +229,19 @@ def sensitivities(results: Sequence[Result]) -> list[Sensitivity]:
     for (model, data, order), group in by_order(results).items():
         if group[0].summary["policy"] == "none" and start_of(group[0].summary) in SCANS:
             models[model, data][order] = {result.seed: result.summary["top1"] for result in group}
-    found = []
+    found, notes = [], []
     for (model, data), scans in models.items():
         seeds = sorted(set.intersection(*(set(of) for of in scans.values())))
+        if len(scans) > 1 and any(len(of) > len(seeds) for of in scans.values()):
+            notes.append(
+                f"{model}, {data}: all {len(scans)} scans have {len(seeds)} of the seeds in common; others are left out."
+            )
         if len(scans) > 1 and len(seeds) > 1:
             values = np.array([[of[seed] for seed in seeds] for of in scans.values()])
             error, p_value = blocked_f_test(values)
             means = dict(zip(scans, values.mean(1).tolist(), strict=True))
             found.append(Sensitivity(model, data, means, len(seeds), error, p_value))
-    return found
+    return found, notes
 
 
 def blocked_f_test(values: np.ndarray) -> tuple[float, float]:
@@ -253,7 +257,7 @@ def blocked_f_test(values: np.ndarray) -> tuple[float, float]:
     freedom = (treatments - 1) * (blocks - 1)
     residual = float((rest**2).sum()) / freedom
     explained = blocks * float((by_treatment**2).sum()) / (treatments - 1)
-    if explained < ROUNDING:  # a model that is indifferent to the order has no error either
+    if explained < ROUNDING**2:  # a model that is indifferent to the order has no error either
         return math.sqrt(2 * residual / blocks), 1.0
-    p_value = float(f.sf(explained / max(residual, ROUNDING), treatments - 1, freedom))
+    p_value = float(f.sf(explained / max(residual, ROUNDING**2), treatments - 1, freedom))
     return math.sqrt(2 * residual / blocks), p_value

@@ -9,29 +9,29 @@ import torch
 
 from reorder.order import kendall_tau
 
-# N patches, S moments of a run; row 0 is before training
+# N patches, M moments of a run; row 0 is before training
 
 
 class Evolution(NamedTuple):
     """The mode of a policy through a run."""
 
     grid: tuple[int, int]
-    epochs: np.ndarray  # (S,): trained so far
-    logits: np.ndarray  # (S, N)
-    slot_of: np.ndarray  # (S, N)
-    tau: np.ndarray  # (S,): Kendall's, from the initial order; 1 is the same order, -1 its reverse
-    footrule: np.ndarray  # (S,): Spearman's, from the initial order; 0 is the same order
+    epochs: np.ndarray  # (M,): trained so far
+    logits: np.ndarray  # (M, N)
+    slot_of: np.ndarray  # (M, N)
+    tau: np.ndarray  # (M,): Kendall's, from the initial order; 1 is the same order, -1 its reverse
+    footrule: np.ndarray  # (M,): Spearman's, from the initial order; 0 is the same order
 
     @property
     def footrule_share(self) -> np.ndarray:
-        """The footrule (S,) as a share of the largest that N patches can have."""
+        """The footrule (M,) as a share of the largest that N patches can have."""
         return self.footrule / max(1, largest_footrule(self.slot_of.shape[1]))
 
 
 def evolution(
     epochs: np.ndarray, logits: np.ndarray, initial: np.ndarray, grid: tuple[int, int]
 ) -> Evolution:
-    """The evolution of logits (S, N) that started from an initial order (N,)."""
+    """The evolution of logits (M, N) that started from an initial order (N,)."""
     modes = np.argsort(-logits, axis=1, kind="stable")
     start = torch.from_numpy(initial)
     return Evolution(

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from reorder.curriculum import FROZEN, POLICY, STAGES, WARM_UP
 from reorder.scans import SCANS
 
-# N patches, E epochs, S seeds
+# N patches, E epochs, M moments, S seeds
 
 INK, START, STOP = "#6a00a8", "#0d0887", "#e8763f"  # as in the page's player
 STAGE_SHADES = {WARM_UP: "#f3e9d2", POLICY: "#dbe7f5", FROZEN: "#ececec"}
@@ -89,7 +89,7 @@ def order_figure(initial: np.ndarray, found: np.ndarray, grid: tuple[int, int]) 
 
 
 def policy_figure(epochs: np.ndarray, logits: np.ndarray, initial: np.ndarray) -> Figure:
-    """Logits (S, N) by epochs (S,), one line per patch, coloured by its slot in the initial order."""
+    """Logits (M, N) by epochs (M,), one line per patch, coloured by its slot in the initial order."""
     from matplotlib import colormaps
 
     figure = Figure(figsize=(8, 4), layout="constrained")

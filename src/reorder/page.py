@@ -21,7 +21,7 @@ from reorder.policy import PlackettLuce
 from reorder.results import Result, rank, scan_name
 from reorder.tables import Cell, Number, Table
 
-# N patches, E epochs
+# N patches, M moments of a run
 
 LONG_TABLE = 12  # rows from which a table gets a box to filter them
 SHOWN_NOTES = 4
@@ -245,7 +245,7 @@ def run_data(result: Result, track: Sequence[tuple[int, int]]) -> dict[str, Any]
 
 
 def distinct(logits: np.ndarray) -> tuple[list[dict[str, Any]], list[int]]:
-    """Frames of the logits (S, N) that differ from the moment before, and the frame of each moment."""
+    """Frames of the logits (M, N) that differ from the moment before, and the frame of each moment."""
     frames: list[dict[str, Any]] = []
     frame = []
     for moment, values in enumerate(logits):

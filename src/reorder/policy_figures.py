@@ -14,14 +14,14 @@ from PIL import Image
 from reorder.evolution import Evolution, cell_name
 from reorder.files import replace_file
 
-# N patches, S moments of a run
+# N patches, M moments of a run
 
 # The first two as the page's player marks them.
 TRACKED = (("#00609c", "o", "-"), ("#b34700", "s", "--"), ("#009E73", "^", ":"), ("#CC79A7", "D", "-."))
 
 
 def chosen_moments(logits: np.ndarray, most: int) -> list[int]:
-    """At most so many moments of logits (S, N), evenly from the last unchanged one to the last change."""
+    """At most so many moments of logits (M, N), evenly from the last unchanged one to the last change."""
     last = len(logits) - 1
     moved = np.flatnonzero((logits[1:] != logits[:-1]).any(axis=1))
     begin, end = (int(moved[0]), int(moved[-1]) + 1) if len(moved) else (0, last)

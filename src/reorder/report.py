@@ -149,7 +149,11 @@ def report_tables(
         runs_table(collection),
         pairs_table(compared),
     ]
-    return [table for table in found if table.rows or (table.name == "differences" and compared.notes)]
+    return [
+        table
+        for table in found
+        if table.rows or (table.notes and table.name in ("differences", "sensitivity"))
+    ]
 
 
 def write_report(

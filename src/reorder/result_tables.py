@@ -125,7 +125,8 @@ def gains_table(compared: Compared) -> Table:
 def sensitivity_table(results: Sequence[Result]) -> Table:
     """A row per model: how much the fixed scan matters to it."""
     rows: list[tuple[Cell, ...]] = []
-    for found in sensitivities(results):
+    sensitive, notes = sensitivities(results)
+    for found in sensitive:
         best, worst = (pick(found.means, key=found.means.__getitem__) for pick in (max, min))
         rows.append(
             (
@@ -147,7 +148,7 @@ def sensitivity_table(results: Sequence[Result]) -> Table:
         "Between scans: the standard deviation that chance does not explain."
     )
     headings = ("model", "p", "best", "worst", "best - worst (points)", "between scans", "data", "scans")
-    return Table("sensitivity", caption, (*headings, "seeds"), rows, [])
+    return Table("sensitivity", caption, (*headings, "seeds"), rows, notes)
 
 
 def pairs_table(compared: Compared) -> Table:

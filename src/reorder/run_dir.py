@@ -35,12 +35,12 @@ Moment = tuple[float, str, float, Tensor]  # as the fields of History; plain, as
 
 
 class History(NamedTuple):
-    """A policy at S moments of a run, the first before training; N patches, or 0 without a policy."""
+    """A policy at M moments of a run, the first before training; N patches, or 0 without a policy."""
 
-    epochs: np.ndarray  # (S,): trained so far, in parts of an epoch while the policy learns
+    epochs: np.ndarray  # (M,): trained so far, in parts of an epoch while the policy learns
     stages: list[str]  # of the step before; "before training" for the first
-    temperatures: np.ndarray  # (S,): of the step before
-    logits: np.ndarray  # (S, N)
+    temperatures: np.ndarray  # (M,): of the step before
+    logits: np.ndarray  # (M, N)
     initial: np.ndarray  # the order (patches,) that the run started from
 
 
