@@ -233,9 +233,8 @@ def sensitivities(results: Sequence[Result]) -> tuple[list[Sensitivity], list[st
     for (model, data), scans in models.items():
         seeds = sorted(set.intersection(*(set(of) for of in scans.values())))
         if len(scans) > 1 and any(len(of) > len(seeds) for of in scans.values()):
-            notes.append(
-                f"{model}, {data}: all {len(scans)} scans have {len(seeds)} of the seeds in common; others are left out."
-            )
+            common = f"all {len(scans)} scans have {len(seeds)} of the seeds in common"
+            notes.append(f"{model}, {data}: {common}; others are left out.")
         if len(scans) > 1 and len(seeds) > 1:
             values = np.array([[of[seed] for seed in seeds] for of in scans.values()])
             error, p_value = blocked_f_test(values)
