@@ -54,7 +54,7 @@ def test_every_preset_survives_a_round_trip_through_yaml(name, tmp_path):
         ("model.name=???", "model.name: no value given"),
         ("model..name=vit", "unknown key"),
         ("order.policy=local", "order.policy: unknown value 'local'; choose from none, global"),
-        ("order.estimator=ppo", "order.estimator: unknown value 'ppo'; choose from paper, exact"),
+        ("order.estimator=ppo", "order.estimator: unknown value 'ppo'; choose from paper, exact, scaled"),
         ("order.policy_fraction=0.9", r"0.15 \+ 0.9 > 1"),
         ("data.augment=cutmix", "data.augment: unknown value 'cutmix'; choose from flip, none"),
         ("model.image_size=big", "model.image_size must be N or"),

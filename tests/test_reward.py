@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from reorder import PlackettLuce
-from reorder.reward import Estimator, RunningBaseline
+from reorder.reward import SCORES, Estimator, RunningBaseline
 
 
 def test_the_first_reward_starts_the_baseline_which_moves_before_the_advantage():
@@ -38,8 +38,11 @@ def test_the_baseline_is_part_of_the_state():
     assert copy.advantages(torch.tensor([-1.0])).item() == pytest.approx(0.99)
 
 
-@pytest.mark.parametrize(("name", "temperature_of_score"), [("paper", 1.0), ("exact", 0.5)])
-def test_the_loss_is_minus_advantage_times_score(name, temperature_of_score):
+@pytest.mark.parametrize(
+    ("name", "temperature_of_score", "factor"),
+    [("paper", 1.0, 1.0), ("exact", 0.5, 1.0), ("scaled", 0.5, 0.5)],
+)
+def test_the_loss_is_minus_advantage_times_score(name, temperature_of_score, factor):
     logits = [0.4, -0.3, 0.1]
     estimator = Estimator(name, momentum=0.9, start_at_zero=True)
     loss = estimator.loss(
@@ -48,10 +51,11 @@ def test_the_loss_is_minus_advantage_times_score(name, temperature_of_score):
     w = [math.exp(z / temperature_of_score) for z in logits]
     log_prob = math.log(w[2] / sum(w)) + math.log(w[0] / (w[0] + w[1]))
     advantage = -1.5 - (0.1 * -1.5)
-    assert loss.item() == pytest.approx(-advantage * log_prob, rel=1e-5)
+    assert loss.item() == pytest.approx(-advantage * factor * log_prob, rel=1e-5)
 
 
-def test_the_exact_estimator_is_the_gradient_of_the_expected_reward():
+@pytest.mark.parametrize(("name", "factor"), [("exact", 1.0), ("scaled", 0.5)])
+def test_the_estimator_is_the_gradient_of_the_expected_reward(name, factor):
     # Over all orders, the mean of score times reward must be the derivative of the mean reward.
     temperature = 0.5
     orders = torch.tensor(list(itertools.permutations(range(4))))
@@ -62,13 +66,26 @@ def test_the_exact_estimator_is_the_gradient_of_the_expected_reward():
     estimate = torch.zeros(4, dtype=torch.float64)
     for order, reward, probability in zip(orders, rewards, probabilities.detach(), strict=True):
         # momentum 1 keeps the baseline at zero: plain REINFORCE
-        estimator = Estimator("exact", momentum=1.0, start_at_zero=True)
+        estimator = Estimator(name, momentum=1.0, start_at_zero=True)
         loss = estimator.loss(policy, order[None], reward[None], temperature)
         (gradient,) = torch.autograd.grad(loss, policy.logits)
         estimate -= probability * gradient
-    torch.testing.assert_close(estimate, truth)
+    torch.testing.assert_close(estimate, factor * truth)
+
+
+def test_the_scaled_score_moves_logits_alike_at_every_temperature():
+    # Logits z = T u draw the same orders at every T, and log P(order | u) has one gradient in u. That is T
+    # times its gradient in z: scaled, the gradient in z is the same; unscaled, it would be 1 / T of it.
+    u, order = torch.tensor([0.4, -0.3, 0.1, 0.9], dtype=torch.float64), torch.tensor([[2, 0, 1, 3]])
+    gradients = []
+    for temperature in (0.01, 1.0, 20.0):
+        policy = PlackettLuce(temperature * u)
+        score = SCORES["scaled"](policy, order, temperature)
+        gradients += torch.autograd.grad(score.sum(), policy.logits)
+    torch.testing.assert_close(gradients[0], gradients[1])
+    torch.testing.assert_close(gradients[2], gradients[1])
 
 
 def test_unknown_estimators_are_named():
-    with pytest.raises(ValueError, match="unknown estimator 'ppo'; choose from paper, exact"):
+    with pytest.raises(ValueError, match="unknown estimator 'ppo'; choose from paper, exact, scaled"):
         Estimator("ppo")

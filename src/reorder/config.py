@@ -132,7 +132,7 @@ class Order:
     weights: str | None = None  # of the tokenizer chameleon: a directory, or a name on the hub
     # `noise`: the noise of `global`, but nothing is learned; `random`: another random order for every batch
     policy: str = "none"
-    estimator: str = "exact"
+    estimator: str = "scaled"
     temperature: float = 0.2  # the peak, midway through the policy stage
     learning_rate: float = 1e-4
     warmup_fraction: float = 0.15  # N = 15 of 100 epochs in the paper
@@ -146,7 +146,7 @@ class Order:
         if self.weights is not None and Path(self.weights).is_dir():
             self.weights = str(Path(self.weights).resolve())
         _choose("order.policy", self.policy, ("none", "global", "noise", "random"))
-        _choose("order.estimator", self.estimator, ("paper", "exact"))
+        _choose("order.estimator", self.estimator, ("paper", "exact", "scaled"))
         _choose("order.warmup_order", self.warmup_order, ("row", "init"))
         for key in ("temperature", "learning_rate", "warmup_fraction", "policy_fraction"):
             _at_least(f"order.{key}", getattr(self, key), 0)

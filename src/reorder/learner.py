@@ -113,7 +113,7 @@ class OrderLearner(nn.Module):
         warmup_fraction: float = 0.15,
         policy_fraction: float = 0.30,
         peak_temperature: float = 0.2,
-        estimator: str | Estimator = "exact",
+        estimator: str | Estimator = "scaled",
         warmup_order: str = "row",
         seed: int = 0,
         learn: bool = True,

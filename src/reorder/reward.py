@@ -44,16 +44,26 @@ def exact_score(policy: PlackettLuce, orders: Tensor, temperature: float) -> Ten
     return policy.log_prob(orders, temperature)
 
 
+def scaled_score(policy: PlackettLuce, orders: Tensor, temperature: float) -> Tensor:
+    """The exact score times the temperature, so that its gradient does not grow as 1 / temperature.
+
+    Unscaled, the ends of the policy stage, where least is explored, move the logits most: Adam measures all
+    later gradients by the first ones, which are the largest.
+    """
+    return temperature * exact_score(policy, orders, temperature)
+
+
 SCORES: dict[str, Callable[[PlackettLuce, Tensor, float], Tensor]] = {
     "paper": paper_score,
     "exact": exact_score,
+    "scaled": scaled_score,
 }
 
 
 class Estimator(nn.Module):
     """REINFORCE: turns the rewards of sampled orders into a loss whose gradient moves the policy."""
 
-    def __init__(self, name: str = "exact", momentum: float = 0.99, start_at_zero: bool = False):
+    def __init__(self, name: str = "scaled", momentum: float = 0.99, start_at_zero: bool = False):
         super().__init__()
         if name not in SCORES:
             raise ValueError(f"unknown estimator {name!r}; choose from {', '.join(SCORES)}")

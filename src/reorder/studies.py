@@ -128,7 +128,7 @@ def small(run: Experiment, scale: Scale, options: dict[str, Any], seed: int) -> 
             warmup_epochs=0.05 * scale.epochs,  # 5 of the paper's 100
             seed=seed,
         ),
-        order=replace(run.order, estimator="exact", learning_rate=REACH / policy_steps),
+        order=replace(run.order, estimator="scaled", learning_rate=REACH / policy_steps),
     )
 
 
