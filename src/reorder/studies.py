@@ -106,9 +106,10 @@ VARIANTS: list[tuple[str, dict[int, dict[str, Any]]]] = [
     ("mamba", {}),
     ("mamba", {side: {"scans": 1, "readout": "last"} for side in WINDOW}),
 ]
-# Adam moves a logit by about its rate a step: in all policy steps of a small run, at most by twice the range
-# that the logits start with. As far as in the paper, 60,000 steps of 1e-4, would be several patches a step.
-REACH = 2.0
+# Adam moves a logit by about its rate a step: in all policy steps of a small run, at most by half the range
+# that the logits start with. Where rewards are mostly noise, and a small run's are, further is a random walk;
+# as far as in the paper, 60,000 steps of 1e-4, would be several patches a step.
+REACH = 0.5
 
 
 def small(run: Experiment, scale: Scale, options: dict[str, Any], seed: int) -> Experiment:
