@@ -74,3 +74,7 @@ def test_a_run_that_was_stopped_in_its_validation_goes_on_without_an_estimate():
         progress.epoch(LINE)
     assert "epoch 3/40" in screen.getvalue()
     assert screen.getvalue().strip().endswith("unknown left")
+    with Display(console=Console(file=screen, width=200)).training("row", 3, 22, done_steps=66) as progress:
+        progress.epoch(LINE)
+    assert "epoch 3/3" in screen.getvalue()
+    assert screen.getvalue().strip().endswith("0:00:00 left")

@@ -280,7 +280,8 @@ def test_seeds_without_a_partner_are_noted(tmp_path):
 
 def test_names_of_orders():
     summary = {"scan": "some/where/mine.json", "policy": "global"}
-    assert order_name(summary) == "learned from mine"
+    assert order_name(summary) == "learned from mine.json"
+    assert order_name({"scan": "row.json", "policy": "none"}) == "row.json, fixed"  # no scan of ours
     assert order_name({"scan": "runs/best-1/order.json", "policy": "none"}) == "best-1, fixed"
     learned = {"scan": "column", "policy": "global", "seed": 3}
     assert (

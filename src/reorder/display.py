@@ -43,9 +43,10 @@ class LineProgress(Progress):
         self.began, self.done_epochs = time.monotonic(), done_epochs
 
     def epoch(self, metrics: dict[str, Any]) -> None:
-        done = metrics["epoch"] - self.done_epochs  # none, if the run was stopped while it was validated
-        per_epoch = (time.monotonic() - self.began) / done if done else 0.0
-        left = timedelta(seconds=round(per_epoch * (self.epochs - metrics["epoch"]))) if done else "unknown"
+        rest, done = self.epochs - metrics["epoch"], metrics["epoch"] - self.done_epochs
+        left: timedelta | str = "unknown"  # the run was stopped while it was validated
+        if rest == 0 or done:
+            left = timedelta(seconds=round(rest * (time.monotonic() - self.began) / (done or 1)))
         self.console.print(
             f"{self.title}  epoch {metrics['epoch']}/{self.epochs}  {metrics['stage']}  "
             f"temperature {metrics['temperature']:.3f}  loss {metrics['loss']:.3f}  "

@@ -134,14 +134,14 @@ def start_of(summary: dict[str, Any]) -> str:
 
 
 def scan_name(summary: dict[str, Any]) -> str:
-    """The name of what a run reads or starts from; a saved order goes by its origin or name."""
+    """The name of what a run reads or starts from; a saved order goes by its origin or file."""
     if summary["scan"] == "prior":
         return f"prior ({start_of(summary)})"
     origin = summary.get("order_file", {})
     if origin.get("policy") == "global":  # whichever run learned it
         return f"order learned from {Path(origin['scan']).stem}"
     path = Path(summary["scan"])
-    return path.parent.name if path.name == "order.json" and path.parent.name else path.stem
+    return path.parent.name if path.name == "order.json" and path.parent.name else path.name
 
 
 def order_name(summary: dict[str, Any]) -> str:
