@@ -118,7 +118,7 @@ def setup(experiment: Experiment, world: World | None = None, prior: dict[str, A
         {"params": [*learner.parameters()], "lr": order.learning_rate},
     ]
     optimizer = torch.optim.AdamW(
-        groups, lr=settings.learning_rate, betas=(0.9, 0.999), weight_decay=settings.weight_decay
+        groups, lr=settings.learning_rate, betas=(0.9, 0.999), weight_decay=settings.weight_decay, fused=True
     )
     ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(settings.ema)) if settings.ema else None
     scaler = torch.amp.GradScaler(world.device.type, enabled=settings.precision == "float16")
