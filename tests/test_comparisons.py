@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from reorder.comparisons import NOISE, START, Comparison, Sensitivity, blocked_f_test, gains
+from reorder.comparisons import NOISE, START, Comparison, Pair, Sensitivity, blocked_f_test, gains
 from reorder.tables import Number
 
 
@@ -55,15 +55,17 @@ def test_the_deviation_between_scans_is_what_the_error_leaves():
     assert Sensitivity("m", "d", means, 3, 0.5, 0.5).between == 0
 
 
-def learned(kind, start, by_seed, policy="global"):
-    pairs = [
-        SimpleNamespace(
-            a=SimpleNamespace(seed=seed, summary={"policy": policy}),
-            paired=SimpleNamespace(difference=difference),
-        )
-        for seed, difference in by_seed.items()
-    ]
-    return Comparison(("m", "d", start), kind, "other", pairs)
+def learned(kind, start, by_seed, policy="global", settings=""):
+    """A comparison of ten images, of which so many tenths more are right in the learned order."""
+    pairs = []
+    for seed, difference in by_seed.items():
+        summary = {"policy": policy, "scan": start}
+        order = {"global": f"learned from {start}", "noise": f"{start}, noise only"}[policy] + settings
+        a, b = np.arange(10) < 10 * max(0, difference), np.arange(10) < -10 * min(0, difference)
+        result = SimpleNamespace(seed=seed, summary=summary, order=order, correct=a)
+        paired = SimpleNamespace(difference=difference)
+        pairs.append(Pair(result, SimpleNamespace(correct=b), paired))
+    return Comparison(("m", "d", order), kind, "other", pairs)
 
 
 def test_gains_are_means_over_starts_of_the_seeds_that_all_have():
@@ -71,9 +73,34 @@ def test_gains_are_means_over_starts_of_the_seeds_that_all_have():
         learned(START, "row", {0: 0.1, 1: 0.2, 2: 0.9}),
         learned(START, "column", {0: 0.3, 1: -0.2}),
         learned(NOISE, "row", {0: 0.1}),  # a single start is no mean
-        learned(START, "noise", {0: 5.0, 1: 5.0}, policy="noise"),
+        learned(START, "row", {0: 1.0, 1: 1.0}, policy="noise"),
     ]
-    (gain,) = gains(comparisons)
+    (gain,), notes = gains(comparisons)
     assert (gain.kind, gain.starts) == (START, 2)
     assert gain.differences == pytest.approx([0.2, 0.0])
     assert str(Number(gain.mean.value, gain.mean.seed_error)) == "0.10 ± 0.10"
+    assert notes == [
+        "m, d, against its start, fixed: all 2 starts have 2 of the seeds in common; others are left out.",
+        "m, d, against equal noise: not from column, for want of a partner.",
+        "m, d, against row-major: not from row, column, for want of a partner.",
+        "m, d, against best fixed scan: not from row, column, for want of a partner.",
+    ]
+
+
+def test_a_gain_of_one_seed_has_the_error_over_images():
+    (gain,), _ = gains([learned(START, "row", {0: 0.1}), learned(START, "column", {0: -0.2})])
+    # From row the first of ten images alone is gained, from column the first two are lost.
+    shares = [0.0, -0.5, *[0.0] * 8]
+    assert gain.mean.seed_error is None
+    assert gain.mean.value == pytest.approx(np.mean(shares))
+    assert gain.mean.image_error == pytest.approx(np.std(shares) / math.sqrt(10))
+
+
+def test_other_settings_of_a_policy_are_no_further_starts():
+    hot, cold = (", order.temperature=0.5", ", order.temperature=0.1")
+    comparisons = [
+        learned(START, start, {0: value}, settings=settings)
+        for start, settings, value in (("row", hot, 0.1), ("column", hot, 0.3), ("row", cold, 0.9))
+    ]
+    (gain,), _ = gains(comparisons)
+    assert (gain.model, gain.starts, gain.differences) == ("m" + hot, 2, pytest.approx([0.2]))

@@ -80,9 +80,16 @@ def test_tracked_patches():
     assert ev.tracked_patches(initial, (3, 4), [(1, 4), (3, 2), (1, 4)]) == [3, 9]
     assert ev.tracked_patches(initial, (3, 4), [(1, 4)]) == [3, 6]
     assert ev.cell_name(9, (3, 4)) == "row 3, column 2"
+    assert ev.tracked_patches(initial, (3, 4), [(4, 1), (1, 4)]) == [3, 6]  # there is no fourth row
+
+
+def test_cells_that_no_grid_has_are_refused_and_those_that_some_lack_are_said():
     for row, column in ((4, 1), (0, 1), (1, 5)):
-        with pytest.raises(ValueError, match=f"--track {row},{column} is outside"):
-            ev.tracked_patches(initial, (3, 4), [(row, column)])
+        with pytest.raises(ValueError, match=f"--track {row},{column} is outside every grid .3x4."):
+            ev.check_cells([(1, 1), (row, column)], [(3, 4)])
+    assert ev.check_cells([(1, 1), (4, 4)], [(3, 4), (5, 5)]) == [
+        "--track 4,4 is outside 3x4 patches and not followed there."
+    ]
 
 
 def test_drawn_moments_are_those_in_which_the_policy_moves():

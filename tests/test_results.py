@@ -17,7 +17,7 @@ from reorder.report import MOST_POLICIES, Options, policies_to_show, write_repor
 from reorder.results import by_order, collect, expand, order_name, top1
 from reorder.run_dir import RunDir
 from reorder.scans import scan
-from reorder.tables import PValue
+from reorder.tables import Number, PValue
 
 IMAGES, GRID = 60, (4, 4)
 
@@ -303,7 +303,7 @@ def test_a_report_is_made_from_small_files_alone(sweep, tmp_path, monkeypatch):
     for place, name in enumerate(("row", "column")):
         prior["orders"][name] = {"unigram": {"reduction": 20.0 + place, "reduction_sem": 0.1}, "entropy1": {}}
     (tmp_path / "prior.json").write_text(json.dumps(prior))
-    options = Options(track=((1, 2),), prior=tmp_path / "prior.json")
+    options = Options(track=((1, 2),), priors=(tmp_path / "prior.json",))
     page, made = write_report(expand([copy]), tmp_path / "report", options)
     assert page.read_text().count("<table") >= 5
     names = ["orders", "sensitivity", "differences", "centre", "runs", "pairs"]
@@ -334,9 +334,22 @@ def test_the_centre_table_has_each_start_and_all_of_them(sweep):
     results = collect(expand([sweep])).results
     learned = result_tables.policies(results, [])
     (start,) = result_tables.centre_table(learned, None).rows  # all starts are this one
-    other = [p._replace(result=p.result._replace(order="learned from column")) for p in learned]
+    other = [
+        p._replace(
+            result=p.result._replace(
+                order="learned from column", summary=p.result.summary | {"scan": "column"}
+            )
+        )
+        for p in learned
+    ]
     *_, whole = result_tables.centre_table(learned + other, None).rows
     assert whole[2] == "all starts"
+    part = result_tables.centre_table(learned + other[:1], None)  # of the other start seed 0 alone
+    (alone,) = result_tables.centre_table(learned[:1], None).rows
+    assert part.rows[-1][2:5] == ("all starts", Number(1, digits=0), alone[4])
+    assert part.notes == [
+        "vit mini, digits 4x4: all 2 starts have 1 of the seeds in common; others are left out."
+    ]
     by_hand = []
     for policy in learned:
         slots = [policy.result.summary["order"].index(patch) for patch in (5, 6, 9, 10)]
@@ -417,6 +430,88 @@ def test_scans_that_do_not_share_seeds_are_said_not_hidden(tmp_path):
     make_run(tmp_path / "spiral-1", "spiral", seed=1, accuracy=0.9)
     part = result_tables.sensitivity_table(collect(expand([tmp_path])).results)
     assert part.rows == []
+    assert part.notes == ["vit mini, digits 4x4: no test, which takes two seeds that all 3 scans have."]
+    make_run(tmp_path / "spiral-2", "spiral", seed=2, accuracy=0.9)
+    part = result_tables.sensitivity_table(collect(expand([tmp_path])).results)
+    assert (part.rows[0][-1].value, part.rows[0][-2].value) == (2, 3)
     assert part.notes == [
-        "vit mini, digits 4x4: all 3 scans have 1 of the seeds in common; others are left out."
+        "vit mini, digits 4x4: all 3 scans have 2 of the seeds in common; others are left out."
     ]
+
+
+def test_a_scan_that_a_prior_chose_is_tested_once(tmp_path):
+    for seed in range(2):
+        make_run(tmp_path / f"row-{seed}", "row", seed=seed, accuracy=0.5)
+        make_run(tmp_path / f"column-{seed}", "column", seed=seed, accuracy=0.9)
+    results = collect(expand([tmp_path])).results
+    chosen = [
+        each._replace(
+            order="prior (row), fixed", summary=each.summary | {"scan": "prior", "prior_scan": "row"}
+        )
+        for each in results
+        if each.summary["scan"] == "row"
+    ]
+    assert result_tables.sensitivity_table(results + chosen) == result_tables.sensitivity_table(results)
+
+
+def test_settings_of_a_policy_are_said_of_every_start(tmp_path):
+    for start, heat in (("row", 0.2), ("row", 0.5), ("column", 0.2)):
+        make_run(tmp_path / f"{start}-{heat}", start, "global", temperature=heat)
+    assert [result.order for result in collect(expand([tmp_path])).results] == [
+        "learned from column, order.temperature=0.2",
+        "learned from row, order.temperature=0.2",
+        "learned from row, order.temperature=0.5",
+    ]
+
+
+def test_files_of_one_name_with_other_orders_are_told_apart(tmp_path):
+    for number, patches in enumerate((torch.arange(16), torch.arange(16), torch.arange(16).flip(0))):
+        file = tmp_path / str(number) / "mine.json"
+        orders.save(file, patches, GRID, {})
+        make_run(tmp_path / "runs" / str(number), str(file))
+    found = collect(expand([tmp_path / "runs"]))
+    assert len(found.results) == 2
+    assert len({result.order for result in found.results}) == 2
+    assert found.notes == [f"{tmp_path}/runs/1: left out, for {tmp_path}/runs/0 is the same run."]
+
+
+def test_two_orders_learned_from_one_scan_are_not_called_the_same_run(tmp_path):
+    for number, patches in enumerate((torch.arange(16), torch.arange(16).flip(0))):
+        file = tmp_path / str(number) / "order.json"
+        orders.save(file, patches, GRID, {"scan": "column", "policy": "global", "seed": 0})
+        make_run(tmp_path / "runs" / str(number), str(file))
+    found = collect(expand([tmp_path / "runs"]))
+    assert found.notes == [
+        f"{tmp_path}/runs/1: left out, for {tmp_path}/runs/0 reads another order of the same name."
+    ]
+
+
+def test_bars_of_orders_that_are_no_scans_look_different(tmp_path):
+    make_run(tmp_path / "row")
+    for number in range(3):
+        orders.save(tmp_path / f"{number}.json", torch.randperm(16), GRID, {})
+        make_run(tmp_path / f"run-{number}", str(tmp_path / f"{number}.json"))
+    bars = charts.change_figure(compare(collect(expand([tmp_path])).results).comparisons).axes[0].patches
+    assert len({(bar.get_facecolor(), bar.get_hatch()) for bar in bars}) == len(bars) == 3
+
+
+def test_every_grid_has_its_own_prior_or_it_is_said(sweep, tmp_path):
+    results = collect(expand([sweep])).results
+    fine = [
+        each._replace(data="digits 8x8", summary=each.summary | {"grid": (8, 8)})
+        for each in results
+        if each.summary["policy"] == "none"
+    ]
+    for side in (4, 8, 9):
+        found = {name: {"unigram": {"reduction": side, "reduction_sem": 0.1}} for name in ("row", "column")}
+        (tmp_path / f"{side}.json").write_text(json.dumps({"grid": [side, side], "orders": found}))
+    priors = {path: charts.read_prior(path) for path in sorted(tmp_path.iterdir())}
+    four, eight, nine = priors
+    drawn = charts.compressibility_figure(results + fine, [priors[four], priors[eight]]).axes
+    assert [axes.get_title() for axes in drawn] == ["digits 4x4", "digits 8x8"]
+    assert charts.prior_notes(results + fine, {four: priors[four], eight: priors[eight]}) == []
+    assert charts.prior_notes(results + fine, {eight: priors[eight], nine: priors[nine]}) == [
+        f"{nine}: no fixed order of its data and 9x9 patches to draw it against.",
+        "digits 4x4: no --prior of it was given.",
+    ]
+    assert charts.prior_notes(results, {}) == []

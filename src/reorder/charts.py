@@ -4,7 +4,7 @@ import json
 import math
 import textwrap
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ COLOURS = {
     "snake": "#D55E00",
 }
 OTHERS = ("#CC79A7", "#7F7F7F", "#8C564B")
-OTHER = OTHERS[0]
+OTHER_HATCHES = ("", "++", "oo")
 MOST_PANELS = 12  # of curves
 HATCHES = dict(zip(COLOURS, ("", "//", "..", "xx", "--", "\\\\"), strict=True))
 MARKERS = "osD^vPX*"
@@ -99,15 +99,17 @@ def change_figure(comparisons: Sequence[Comparison]) -> Figure | None:
         scans = [name for name in SCANS if any(name in found for found in models.values())]
         scans += sorted({name for found in models.values() for name in found} - set(scans))
         width = 0.8 / len(scans)
+        others = [name for name in scans if name not in COLOURS]
         for place, name in enumerate(scans):
+            number = others.index(name) % len(OTHERS) if name in others else 0
             here = [(x, found[name]) for x, found in enumerate(models.values()) if name in found]
             axes.bar(
                 [x + (place - (len(scans) - 1) / 2) * width for x, _ in here],
                 [100 * mean.value for _, mean in here],
                 0.9 * width,
                 yerr=[_error(mean) for _, mean in here],
-                color=COLOURS.get(name, OTHER),
-                hatch=HATCHES.get(name, ""),
+                color=COLOURS.get(name, OTHERS[number]),
+                hatch=HATCHES.get(name, OTHER_HATCHES[number]),
                 edgecolor="white",
                 linewidth=0,
                 error_kw={"elinewidth": 1.2, "capsize": 2, "ecolor": "#444444"},
@@ -118,6 +120,9 @@ def change_figure(comparisons: Sequence[Comparison]) -> Figure | None:
         axes.set(ylabel="top-1 against row (points)", title=data, xlim=(-0.6, len(models) - 0.4))
         axes.grid(axis="y", color="#dddddd", zorder=0)
         axes.set_axisbelow(True)
+    limits = [axes.get_ylim() for axes in panels]
+    for axes in panels:  # so that grids and datasets can be compared by eye
+        axes.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
     _legend(figure)
     return figure
 
@@ -174,6 +179,12 @@ class Prior(NamedTuple):
     grid: tuple[int, int]
     reductions: dict[str, dict[str, tuple[float, float]]]  # by scan and encoding: percent, standard error
     data: str | None = None  # the name of the dataset, if it is known
+    tokenizer: str = ""
+
+    def fits(self, result: Result) -> bool:
+        """Whether a run reads a fixed order of these data and this grid."""
+        same = self.data in (None, result.summary["data"]) and result.grid == self.grid
+        return same and result.summary["policy"] == "none"
 
 
 class Point(NamedTuple):
@@ -199,7 +210,8 @@ def read_prior(path: Path) -> Prior:
             for scan, kinds in content["orders"].items()
         }
         data = content.get("data", {}).get("name")
-        return Prior((content["grid"][0], content["grid"][1]), reductions, data)
+        tokenizer = content.get("tokenizer", {}).get("tokenizer", "")
+        return Prior((content["grid"][0], content["grid"][1]), reductions, data, tokenizer)
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -208,23 +220,36 @@ def read_prior(path: Path) -> Prior:
         ) from None
 
 
-def compressibility_figure(results: Sequence[Result], prior: Prior) -> Figure | None:
-    """Top-1 of fixed scans against how well they compress, a panel for each dataset and encoding.
+def prior_notes(results: Sequence[Result], priors: Mapping[Path, Prior]) -> list[str]:
+    """The priors that no run fits and, if there are any, the data and grids that lack one."""
+    notes = [
+        f"{path}: no fixed order of its data and {prior.grid[0]}x{prior.grid[1]} patches to draw it against."
+        for path, prior in priors.items()
+        if not any(map(prior.fits, results))
+    ]
+    fixed = [result for result in results if result.summary["policy"] == "none"]
+    lacking = [result.data for result in fixed if not any(prior.fits(result) for prior in priors.values())]
+    return notes + [f"{data}: no --prior of it was given." for data in dict.fromkeys(lacking) if priors]
 
-    Of the runs, those on the prior's data and grid are shown.
+
+def compressibility_figure(results: Sequence[Result], priors: Sequence[Prior]) -> Figure | None:
+    """Top-1 of fixed scans against how well they compress, a panel for each dataset, prior and encoding.
+
+    Of the runs, those on a prior's data and grid are shown.
     """
     points: dict[tuple[str, str], list[Point]] = defaultdict(list)
-    for (model, data, _), group in by_order(results).items():
-        scan = start_of(group[0].summary)
-        same = prior.data in (None, group[0].summary["data"]) and group[0].grid == prior.grid
-        if group[0].summary["policy"] == "none" and same:
+    for prior in priors:
+        for (model, data, _), group in by_order(results).items():
+            scan = start_of(group[0].summary)
             for encoding, (reduction, error) in prior.reductions.get(scan, {}).items():
-                points[data, encoding].append(Point(model, scan, reduction, error, top1(group)))
+                if prior.fits(group[0]):
+                    label = ", ".join(filter(None, (prior.tokenizer, encoding)))
+                    points[data, label].append(Point(model, scan, reduction, error, top1(group)))
     if not points:
         return None
     models = list(dict.fromkeys(point.model for several in points.values() for point in several))
     figure, panels = _panels(len(points), 4.6, 3.8, most=2)
-    for axes, ((data, encoding), several) in zip(panels, points.items(), strict=True):
+    for axes, ((data, label), several) in zip(panels, points.items(), strict=True):
         for number, model in enumerate(models):
             here = [point for point in several if point.model == model]
             axes.errorbar(
@@ -233,7 +258,7 @@ def compressibility_figure(results: Sequence[Result], prior: Prior) -> Figure | 
                 [_error(point.top1) for point in here],
                 [point.error for point in here],
                 fmt=MARKERS[number % len(MARKERS)],
-                color=[*COLOURS.values(), OTHER][number % 7],
+                color=[*COLOURS.values(), *OTHERS][number % 9],
                 label=model,
                 capsize=2,
                 markersize=5,
@@ -254,7 +279,7 @@ def compressibility_figure(results: Sequence[Result], prior: Prior) -> Figure | 
                 ha="right",
                 color="#555555",
             )
-        axes.set(xlabel=f"percentage reduction (LZMA, {encoding})", ylabel="top-1 (%)", title=data)
+        axes.set(xlabel=f"percentage reduction (LZMA, {label})", ylabel="top-1 (%)", title=data)
     _legend(figure)
     return figure
 

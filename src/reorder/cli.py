@@ -210,25 +210,26 @@ def evaluate(
     """
     if len(runs) > 2:
         raise ValueError(f"give one run to evaluate or two to compare, not {len(runs)}")
-    display, directories = Display(), [RunDir(path) for path in runs]
+    directories = [RunDir(path) for path in runs]
     if len(directories) == 1 and sensitivity:
         if order is not None:
             raise ValueError("--sensitivity chooses its own orders; leave --order away")
         with join() as world:
-            display.console.print(terminal_table(order_sensitivity(directories[0], data or [], world)))
+            display, table = Display(not world.first), order_sensitivity(directories[0], data or [], world)
+        display.console.print(terminal_table(table))
         display.say(f"saved: {directories[0].path / 'evaluations' / 'sensitivity.md'}")
         return
     if len(directories) == 1:
         with join() as world:
             where, result = evaluate_run(directories[0], order, data or [], world)
-        display.say(f"{describe_evaluation(result)}\nsaved: {where}")
+        Display(not world.first).say(f"{describe_evaluation(result)}\nsaved: {where}")
         return
     if order is not None or data or sensitivity:
         raise ValueError(
             "--order, --data and --sensitivity are for one run; repeat --data for each key=value"
         )
     a, b = directories
-    display.say(describe_difference(a, b, compare_runs(a, b)))
+    Display().say(describe_difference(a, b, compare_runs(a, b)))
 
 
 @app.command()
@@ -293,7 +294,8 @@ def report(
     runs: Annotated[list[Path], typer.Argument(help="Run directories, or directories that hold some.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the report.")] = Path("report"),
     prior: Annotated[
-        Path | None, typer.Option(help="prior.json, to draw accuracy against compressibility.")
+        list[Path] | None,
+        typer.Option(help="prior.json, to draw accuracy against compressibility; repeat for other grids."),
     ] = None,
     track: Annotated[
         list[str] | None,
@@ -316,7 +318,7 @@ def report(
 
     Example: `reorder report sweeps/laptop -o report --prior prior.json --track 4,4 --track 1,7`
     """
-    options = Options(tuple(map(_cell, track or [])), radius, prior)
+    options = Options(tuple(map(_cell, track or [])), radius, tuple(prior or []))
     page, (first, *rest) = write_report(expand(runs), out, options)
     display = Display()
     display.console.print(terminal_table(first, shown=6))
@@ -339,7 +341,7 @@ def scans(
     columns: Annotated[int, typer.Option(help="Columns of the grid.")] = 14,
     out: Annotated[Path, typer.Option("--out", "-o", help="PNG, SVG or PDF file.")] = Path("scans.png"),
 ) -> None:
-    """Draw the six scans of a grid, each from its red start to its black end.
+    """Draw the six scans of a grid, each from its blue start to its orange end.
 
     Example: `reorder scans --rows 14 --columns 14 -o scans.svg`
     """

@@ -2,14 +2,24 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from reorder.evaluate import PairedDifference, paired_difference
-from reorder.results import Mean, Name, Result, by_order, extra_keys, mean_over_seeds, start_of, top1
+from reorder.results import (
+    Mean,
+    Name,
+    Result,
+    by_order,
+    extra_keys,
+    mean_over_seeds,
+    settings_of,
+    start_of,
+    top1,
+)
 from reorder.scans import SCANS
 
 ROUNDING = 1e-9  # less than any image changes an accuracy
@@ -22,6 +32,11 @@ class Pair(NamedTuple):
     a: Result
     b: Result
     paired: PairedDifference
+
+    @property
+    def shares(self) -> np.ndarray:
+        """What each image (n,) adds to the difference: 1, 0 or -1."""
+        return self.a.correct.astype(float) - self.b.correct  # type: ignore[union-attr]
 
 
 class Comparison(NamedTuple):
@@ -40,22 +55,22 @@ class Comparison(NamedTuple):
     @property
     def mean(self) -> Mean:
         """The mean difference over seeds."""
-        shares = [a.correct.astype(float) - b.correct for a, b, _ in self.pairs]  # type: ignore[union-attr]
-        return mean_over_seeds(self.differences, shares)
+        return mean_over_seeds(self.differences, [pair.shares for pair in self.pairs])
 
 
 class Gain(NamedTuple):
     """Learned orders against something else, seed by seed, each the mean over all that they started from."""
 
-    model: str
+    model: str  # and, where there are several, the policy's settings
     data: str
     kind: str
     starts: int
     differences: list[float]
+    shares: list[np.ndarray]  # of the images, seed by seed
 
     @property
     def mean(self) -> Mean:
-        return mean_over_seeds(self.differences, [])
+        return mean_over_seeds(self.differences, self.shares)
 
 
 def p_value(mean: Mean) -> float | None:
@@ -101,21 +116,46 @@ def _one_side(seeds: list[int]) -> str:
     return f"seed {', '.join(map(str, seeds))} only on one side, or on other images"
 
 
-def gains(comparisons: Sequence[Comparison]) -> list[Gain]:
-    """What learning gains over several starts, with the seeds that all of them have."""
-    learned: dict[tuple[str, str, str], list[dict[int, float]]] = defaultdict(list)
+def gains(comparisons: Sequence[Comparison]) -> tuple[list[Gain], list[str]]:
+    """What learning gains over several starts, with the seeds that all of them have; and notes."""
+    learned: dict[tuple[str, str], dict[str, dict[str, dict[int, Pair]]]] = {}  # kind, start, seed
+    for name, kind, _, pairs in comparisons:
+        first = pairs[0].a
+        if first.summary["policy"] == "global":
+            kinds = learned.setdefault((name[0] + settings_of(first), name[1]), {})
+            starts = kinds.setdefault(kind, {})
+            starts.setdefault(start_of(first.summary), {pair.a.seed: pair for pair in pairs})
+    found, notes = [], []
     for kind in (START, NOISE, ROW, BEST):
-        for comparison in comparisons:
-            if comparison.kind == kind and comparison.pairs[0].a.summary["policy"] == "global":
-                by_seed = {pair.a.seed: pair.paired.difference for pair in comparison.pairs}
-                learned[*comparison.name[:2], kind].append(by_seed)
-    found = []
-    for (model, data, kind), starts in learned.items():
-        seeds = sorted(set.intersection(*map(set, starts)))
-        if len(starts) > 1 and seeds:
-            means = [float(np.mean([by_seed[seed] for by_seed in starts])) for seed in seeds]
-            found.append(Gain(model, data, kind, len(starts), means))
-    return found
+        for (model, data), kinds in learned.items():
+            of_all = dict.fromkeys(start for starts in kinds.values() for start in starts)
+            starts = kinds.get(kind, {})
+            what = f"{model}, {data}, against {kind}"
+            if lacking := [start for start in of_all if start not in starts]:
+                notes.append(f"{what}: not from {', '.join(lacking)}, for want of a partner.")
+            seeds = shared_seeds(starts)
+            if any(len(by_seed) > len(seeds) for by_seed in starts.values()):
+                notes.append(f"{what}: {in_common(len(starts), 'starts', len(seeds))}.")
+            if len(starts) > 1 and seeds:
+                by_seed = [[of[seed] for of in starts.values()] for seed in seeds]
+                found.append(_gain(model, data, kind, by_seed))
+    return found, notes
+
+
+def shared_seeds(several: Mapping[str, Mapping[int, Any]]) -> list[int]:
+    """The seeds that all of several have."""
+    return sorted(set.intersection(*map(set, several.values()))) if several else []
+
+
+def _gain(model: str, data: str, kind: str, by_seed: list[list[Pair]]) -> Gain:
+    """The gain of pairs by seed and start."""
+    means = [float(np.mean([pair.paired.difference for pair in pairs])) for pairs in by_seed]
+    shares = [np.mean([pair.shares for pair in pairs], axis=0) for pairs in by_seed]
+    return Gain(model, data, kind, len(by_seed[0]), means, shares)
+
+
+def in_common(count: int, what: str, seeds: int) -> str:
+    return f"all {count} {what} have {seeds} of the seeds in common; others are left out"
 
 
 def _asked(kind: str, result: Result) -> bool:
@@ -208,7 +248,7 @@ class Sensitivity(NamedTuple):
 
     model: str
     data: str
-    means: dict[str, float]  # by order, over the same seeds
+    means: dict[str, float]  # by scan, over the same seeds
     seeds: int
     error: float  # standard error of the difference of two scans, pooled over all of them
     p_value: float  # that no scan differs from another
@@ -226,16 +266,18 @@ def sensitivities(results: Sequence[Result]) -> tuple[list[Sensitivity], list[st
     All scans together tell the error far better than two of them do.
     """
     models: dict[tuple[str, str], dict[str, dict[int, float]]] = defaultdict(dict)
-    for (model, data, order), group in by_order(results).items():
-        if group[0].summary["policy"] == "none" and start_of(group[0].summary) in SCANS:
-            models[model, data][order] = {result.seed: result.summary["top1"] for result in group}
+    for (model, data, _), group in by_order(results).items():
+        scan = start_of(group[0].summary)
+        if group[0].summary["policy"] == "none" and scan in SCANS:  # once, should a prior have chosen it too
+            models[model, data].setdefault(scan, {each.seed: each.summary["top1"] for each in group})
     found, notes = [], []
     for (model, data), scans in models.items():
-        seeds = sorted(set.intersection(*(set(of) for of in scans.values())))
-        if len(scans) > 1 and any(len(of) > len(seeds) for of in scans.values()):
-            common = f"all {len(scans)} scans have {len(seeds)} of the seeds in common"
-            notes.append(f"{model}, {data}: {common}; others are left out.")
-        if len(scans) > 1 and len(seeds) > 1:
+        seeds = shared_seeds(scans)
+        if len(scans) > 1 and len(seeds) < 2:
+            notes.append(f"{model}, {data}: no test, which takes two seeds that all {len(scans)} scans have.")
+        elif len(scans) > 1:
+            if any(len(of) > len(seeds) for of in scans.values()):
+                notes.append(f"{model}, {data}: {in_common(len(scans), 'scans', len(seeds))}.")
             values = np.array([[of[seed] for seed in seeds] for of in scans.values()])
             error, p_value = blocked_f_test(values)
             means = dict(zip(scans, values.mean(1).tolist(), strict=True))

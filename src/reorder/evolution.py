@@ -57,20 +57,37 @@ def largest_footrule(patches: int) -> int:
 def tracked_patches(
     initial: np.ndarray, grid: tuple[int, int], cells: Sequence[tuple[int, int]]
 ) -> list[int]:
-    """The patches at cells (row, column), counted from 1.
+    """The patches at those of the cells (row, column), counted from 1, that the grid has.
 
     Fewer than two are filled up with the central one, the first that is read, and the last.
     """
     rows, columns = grid
-    for row, column in cells:
-        if not (1 <= row <= rows and 1 <= column <= columns):
-            raise ValueError(
-                f"--track {row},{column} is outside a grid of {rows} rows and {columns} columns (from 1)"
-            )
     central = rows // 2 * columns + columns // 2
-    chosen = list(dict.fromkeys((row - 1) * columns + column - 1 for row, column in cells))
+    here = [(row, column) for row, column in cells if _inside(row, column, grid)]
+    chosen = list(dict.fromkeys((row - 1) * columns + column - 1 for row, column in here))
     filled = dict.fromkeys([*chosen, central, int(initial[0]), int(initial[-1])])
     return list(filled)[: max(2, len(chosen))]
+
+
+def _inside(row: int, column: int, grid: tuple[int, int]) -> bool:
+    return 1 <= row <= grid[0] and 1 <= column <= grid[1]
+
+
+def check_cells(cells: Sequence[tuple[int, int]], grids: Sequence[tuple[int, int]]) -> list[str]:
+    """Notes on the cells that some of the grids do not have; one that none has is refused."""
+    notes = []
+    for row, column in cells:
+        without = [f"{grid[0]}x{grid[1]}" for grid in grids if not _inside(row, column, grid)]
+        if len(without) == len(grids):
+            raise ValueError(
+                f"--track {row},{column} is outside every grid ({', '.join(without)}); rows and columns "
+                "are counted from 1"
+            )
+        if without:
+            notes.append(
+                f"--track {row},{column} is outside {', '.join(without)} patches and not followed there."
+            )
+    return notes
 
 
 def cell_name(patch: int, grid: tuple[int, int]) -> str:

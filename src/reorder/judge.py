@@ -15,7 +15,7 @@ from torch import Tensor
 
 from reorder import order as orders
 from reorder.config import Experiment, build
-from reorder.distributed import World
+from reorder.distributed import World, wait_for_all
 from reorder.evaluate import PairedDifference, bootstrap, paired_difference
 from reorder.learner import random_order
 from reorder.run import Run, load_tensors, setup, unwrapped
@@ -98,8 +98,13 @@ def _evaluate(directory: RunDir, run: Run, order: Tensor, name: str) -> tuple[Pa
     label = f"{run.experiment.data.name}-{name}-step-{run.step}"
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
     where = directory.path / "evaluations" / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', label)}-{digest}"
-    if not where.exists():
-        _write(where, *_measure(run, order), about)
+    known = where.exists()
+    wait_for_all()  # until every rank has looked
+    if not known:
+        measured = _measure(run, order)
+        if run.world.first:
+            _write(where, *measured, about)
+        wait_for_all()
     return where, _read_result(where / "result.json")
 
 
@@ -163,7 +168,8 @@ def order_sensitivity(directory: RunDir, overrides: list[str], world: World | No
         rows,
         ["tau is Kendall's: 1 for the same order, -1 for its reverse."],
     )
-    write_table(table, directory.path / "evaluations")
+    if run.world.first:
+        write_table(table, directory.path / "evaluations")
     return table
 
 

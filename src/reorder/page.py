@@ -18,8 +18,8 @@ from reorder.figures import Picture
 from reorder.files import replace_file
 from reorder.order import kendall_tau
 from reorder.policy import PlackettLuce
-from reorder.results import Result, rank, scan_name
-from reorder.tables import Cell, Number, Table
+from reorder.results import Result, by_order, rank, scan_name
+from reorder.tables import Cell, Number, Table, numeric_columns
 
 # N patches, M moments of a run
 
@@ -98,7 +98,7 @@ def table_html(table: Table) -> str:
 
 
 def grid_html(table: Table, name: str) -> str:
-    numeric = [any(isinstance(row[i], Number) for row in table.rows) for i in range(len(table.headings))]
+    numeric = numeric_columns(table)
     head = "".join(
         f'<th scope="col"{_align(number)}><button type="button">{escape(heading)}</button></th>'
         for heading, number in zip(table.headings, numeric, strict=True)
@@ -125,7 +125,9 @@ def notes_html(notes: list[str]) -> str:
         '<ul class="notes">' + "".join(f"<li>{escape(note)}</li>" for note in some) + "</ul>" if some else ""
         for some in (notes[:SHOWN_NOTES], notes[SHOWN_NOTES:])
     ]
-    more = f"<details><summary>{len(notes) - SHOWN_NOTES} more notes</summary>{lists[1]}</details>"
+    more = (
+        f'<details class="more"><summary>{len(notes) - SHOWN_NOTES} more notes</summary>{lists[1]}</details>'
+    )
     return lists[0] + (more if lists[1] else "")
 
 
@@ -147,8 +149,9 @@ def figure_html(picture: Picture) -> str:
     kind = {"svg": "svg+xml", "png": "png"}[ending]
     width = round(96 * picture.figure.get_size_inches()[0])
     caption = escape(picture.caption)
+    subject = escape(picture.caption.partition(". ")[0].removesuffix("."))
     return (
-        f'<figure><div class="scroll" tabindex="0"><img alt="Figure: {escape(picture.name)}" '
+        f'<figure><div class="scroll" role="region" tabindex="0" aria-label="{subject}"><img alt="{subject}" '
         f'style="--width:{width}px" src="{data_uri(kind, picture.drawn[ending])}"></div>'
         f"<figcaption>{caption}</figcaption></figure>"
     )
@@ -164,8 +167,9 @@ def lead(results: Sequence[Result]) -> str:
     starts = [_start(result.summary) for result in ranked if result.summary["policy"] != "random"]
     kinds = [KINDS[result.summary["policy"]] for result in ranked]
     models, data = [result.model for result in ranked], [result.data for result in ranked]
-    seeds = len({result.seed for result in results})
-    count = f"{len(results)} run{'s' * (len(results) != 1)} with {seeds} seed{'s' * (seeds != 1)}"
+    counts = sorted({len(group) for group in by_order(results).values()})
+    seeds = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+    count = f"{len(results)} run{'s' * (len(results) != 1)} with {seeds} seed{'s' * (counts[-1] != 1)}"
     orders = f"{_some(starts)} ({_some(kinds)})" if starts else _some(kinds)
     return f"Orders of reading: {orders}. Read by {_some(models)} on {_some(data)}, in {count}."
 

@@ -11,7 +11,7 @@ import numpy as np
 from reorder import charts, figures, page, policy_figures, tables
 from reorder.analysis import coverage
 from reorder.comparisons import Compared, compare
-from reorder.evolution import tracked_patches
+from reorder.evolution import check_cells, tracked_patches
 from reorder.figures import Picture
 from reorder.files import replace_file
 from reorder.result_tables import (
@@ -35,7 +35,7 @@ class Options(NamedTuple):
 
     track: tuple[tuple[int, int], ...] = ()  # cells (row, column) to follow; by default two
     radius: float | None = None  # of the central patches, in patches
-    prior: Path | None = None  # compressibility of each scan
+    priors: tuple[Path, ...] = ()  # compressibility of each scan, by grid
 
 
 MOST_POLICIES = 12  # drawn and animated; each takes seconds
@@ -71,7 +71,8 @@ def plain(text: str) -> str:
 def result_pictures(collection: Collection, compared: Compared, options: Options) -> list[Picture]:
     """The figures of all runs together."""
     results = collection.results
-    prior = None if options.prior is None else charts.read_prior(options.prior)
+    priors = {path: charts.read_prior(path) for path in options.priors}
+    collection.notes.extend(charts.prior_notes(results, priors))
     drawn = [
         (
             "change",
@@ -86,7 +87,7 @@ def result_pictures(collection: Collection, compared: Compared, options: Options
         (
             "compressibility",
             f"Top-1 of fixed scans against how well their codes compress. {charts.ERRORS}",
-            None if prior is None else charts.compressibility_figure(results, prior),
+            charts.compressibility_figure(results, list(priors.values())),
         ),
         ("curves", _curves_caption(results), charts.training_figure(results)),
     ]
@@ -167,9 +168,10 @@ def write_report(
     collection = collect(runs)
     compared = compare(collection.results)
     learned = policies(collection.results, collection.notes)
+    collection.notes.extend(check_cells(options.track, sorted({each.grid for each in collection.results})))
     shown = policies_to_show(learned, collection.notes)
-    made = report_tables(collection, compared, learned, options.radius)
     pictures = [*result_pictures(collection, compared, options), *policy_pictures(shown, options)]
+    made = report_tables(collection, compared, learned, options.radius)
     pictures += background_pictures(collection.results)
     for table in made:
         tables.write_table(table, directory)

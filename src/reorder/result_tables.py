@@ -1,14 +1,33 @@
 """The tables of a report: every run, means over seeds, paired differences, and what policies learned."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from reorder.comparisons import Compared, Comparison, Gain, gains, p_value, sensitivities
-from reorder.evolution import Evolution, centre_shift, evolution, student_interval
-from reorder.results import Collection, Mean, Result, by_order, mean_over_seeds, rank, top1
+from reorder.comparisons import (
+    Compared,
+    Comparison,
+    Gain,
+    gains,
+    in_common,
+    p_value,
+    sensitivities,
+    shared_seeds,
+)
+from reorder.evolution import Evolution, central, centre_shift, evolution, student_interval
+from reorder.results import (
+    Collection,
+    Mean,
+    Name,
+    Result,
+    by_order,
+    mean_over_seeds,
+    rank,
+    settings_of,
+    start_of,
+    top1,
+)
 from reorder.tables import Cell, Number, PValue, Table
 
 IMAGES = "by bootstrap over the validation images; it does not include the variation between seeds"
@@ -111,15 +130,17 @@ def _judged(compared: Comparison | Gain) -> tuple[Cell, ...]:
 def gains_table(compared: Compared) -> Table:
     """A row per model and what its learned orders are compared with: means over all their starts."""
     rows: list[tuple[Cell, ...]] = []
-    for gain in gains(compared.comparisons):
+    found, notes = gains(compared.comparisons)
+    for gain in found:
         counts = (Number(gain.starts, digits=0), Number(gain.mean.seeds, digits=0))
-        rows.append((gain.kind, gain.model, *_judged(gain), gain.data, *counts))
-    headings = ("compared with", "model", "difference (points)", *JUDGED, "data", "starts", "seeds")
+        rows.append((gain.kind, gain.model, *_judged(gain), _image_error(gain.mean), gain.data, *counts))
+    headings = ("compared with", "model", "difference (points)", *JUDGED, "± over images", "data", "starts")
     caption = (
         "What learning an order gains. Paired differences in top-1 of learned orders, in percentage points, "
-        "averaged over all starts before seeds are compared; the interval and p are Student's over seeds."
+        "averaged over all starts before seeds are compared; the interval and p are Student's over seeds; "
+        "the error over the validation images has its own column."
     )
-    return Table("gains", caption, headings, rows, [])
+    return Table("gains", caption, (*headings, "seeds"), rows, notes if rows else [])
 
 
 def sensitivity_table(results: Sequence[Result]) -> Table:
@@ -191,22 +212,47 @@ def policies(results: Sequence[Result], notes: list[str]) -> list[Policy]:
     return found
 
 
+def _without_centre(
+    grids: set[tuple[int, int]], radius: float | None
+) -> tuple[set[tuple[int, int]], list[str]]:
+    """The grids of which no patch is within the radius, and notes on them; refused if that is all."""
+    missed = {}
+    for grid in sorted(grids):
+        try:
+            central(grid, radius)
+        except ValueError as error:
+            missed[grid] = error
+    if missed and len(missed) == len(grids):
+        raise next(iter(missed.values()))
+    return set(missed), [f"{error}." for error in missed.values()]
+
+
 def centre_table(learned: Sequence[Policy], radius: float | None) -> Table:
-    """By how many slots central patches moved, by model, data and start, and over all starts of several."""
-    starts = {(r.model, r.data, r.order) for r, _, _ in learned}
-    several = Counter((model, data) for model, data, _ in starts)
-    moved: dict[tuple[str, str, str], dict[int, list[tuple[float, ...]]]] = {}
-    for whole in (False, True):
-        for result, found, initial in learned:
-            if whole and several[result.model, result.data] == 1:
-                continue
-            slots = centre_shift(initial, np.array(result.summary["order"]), result.grid, radius)
-            name = (result.model, result.data, "all starts" if whole else result.order)
-            row = (slots, found.tau[-1], found.footrule[-1], found.footrule_share[-1])
-            moved.setdefault(name, {}).setdefault(result.seed, []).append(row)
+    """By how many slots central patches moved, by model, data and start, and over all starts of several.
+
+    The mean over starts is of the seeds that all of them have.
+    """
+    moved: dict[Name, dict[int, np.ndarray]] = {}
+    starts: dict[Name, dict[str, dict[int, np.ndarray]]] = {}
+    missed, notes = _without_centre({policy.result.grid for policy in learned}, radius)
+    for result, found, initial in learned:
+        if result.grid in missed:
+            continue
+        slots = centre_shift(initial, np.array(result.summary["order"]), result.grid, radius)
+        row = np.array((slots, found.tau[-1], found.footrule[-1], found.footrule_share[-1]))
+        by_seed = moved.setdefault((result.model, result.data, result.order), {})
+        by_seed[result.seed] = row
+        whole = (result.model, result.data, f"all starts{settings_of(result)}")
+        starts.setdefault(whole, {}).setdefault(start_of(result.summary), by_seed)
+    for name, several in starts.items():
+        seeds = shared_seeds(several)
+        if len(several) > 1 and any(len(by_seed) > len(seeds) for by_seed in several.values()):
+            notes.append(f"{name[0]}, {name[1]}: {in_common(len(several), 'starts', len(seeds))}.")
+        if len(several) > 1 and seeds:
+            moved[name] = {seed: np.mean([of[seed] for of in several.values()], axis=0) for seed in seeds}
     rows: list[tuple[Cell, ...]] = []
     for name, by_seed in moved.items():
-        values = np.array([np.mean(several, axis=0) for several in by_seed.values()])  # (S, 4)
+        values = np.array([*by_seed.values()])  # (S, 4)
         shift, tau, footrule, share = (mean_over_seeds(column, []) for column in values.T)
         interval = student_interval(values[:, 0].tolist())
         rows.append(
@@ -230,4 +276,4 @@ def centre_table(learned: Sequence[Policy], radius: float | None) -> Table:
         "the largest possible. After ± stands the standard error over seeds."
     )
     headings = ("model", "data", "order", "seeds", "shift (slots)", "95% from", "to")
-    return Table("centre", caption, (*headings, "tau", "footrule (slots)", "footrule (share)"), rows, [])
+    return Table("centre", caption, (*headings, "tau", "footrule (slots)", "footrule (share)"), rows, notes)

@@ -1,16 +1,19 @@
 """Finished runs, sorted by what they tell: model, data, order, seed; and their means over seeds."""
 
+import hashlib
+import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from reorder.backbones import BACKBONES
-from reorder.config import Experiment, keys_that_matter
+from reorder.config import Experiment, Order, keys_that_matter
 from reorder.data import idx
 from reorder.run_dir import RunDir
 from reorder.scans import SCANS
@@ -80,8 +83,10 @@ def collect(runs: Sequence[RunDir]) -> Collection:
         results.append(_result(run, summary, experiment, notes))
     if not results:
         raise ValueError(f"none of the runs is finished: {' '.join(notes)}")
-    results = _told_apart(results, "data", ("model.", "data.", "train."))
-    return Collection(*_once(_told_apart(results, "order", ("order.",)), notes))
+    results = _told_apart(results, "data", lambda r: (r.model, r.data), NOT_ORDER)
+    results = _told_apart(results, "order", lambda r: (r.model, r.data, r.summary["policy"]), SETTINGS)
+    results = _told_apart(results, "order", lambda r: (r.model, r.data, r.order), START)
+    return Collection(*_once(results, notes))
 
 
 def _why_unfinished(run: RunDir) -> str:
@@ -103,6 +108,9 @@ def _result(run: RunDir, summary: dict[str, Any], experiment: Experiment, notes:
     rows, columns = summary["grid"]
     keys = keys_that_matter(experiment) | {"order.scan": scan_name(summary)}
     del keys["train.seed"]
+    if summary["policy"] == "none" and start_of(summary).endswith(".json"):  # files of one name may differ
+        digest = hashlib.sha256(json.dumps(summary["order"]).encode()).hexdigest()
+        keys["order.scan"] += f" ({digest[:8]})"
     if root:
         keys["data.root"] = Path(root).name
     correct, metrics = None, []
@@ -156,17 +164,28 @@ def order_name(summary: dict[str, Any]) -> str:
     return names[summary["policy"]]
 
 
+def settings_of(result: Result) -> str:
+    """What tells a run's order from others with the same start, as text to append; mostly nothing."""
+    return result.order.removeprefix(order_name(result.summary))
+
+
 def extra_keys(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
     """The keys in which two runs differ."""
     return [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
 
 
-def _told_apart(results: list[Result], field: str, own: tuple[str, ...]) -> list[Result]:
-    """The same with the keys of sections `own`, in which runs that look alike differ, said in a field."""
-    alike = ("model", "data") if field == "data" else ("model", "data", "order")
+START = ("order.scan", "order.tokenizer", "order.weights")
+SETTINGS = tuple(f"order.{key}" for key in asdict(Order()) if f"order.{key}" not in START)
+NOT_ORDER = ("model.", "data.", "train.")
+
+
+def _told_apart(
+    results: list[Result], field: str, alike: Callable[[Result], tuple[str, ...]], own: tuple[str, ...]
+) -> list[Result]:
+    """The same with the keys that begin with `own`, in which runs that are alike differ, said in a field."""
     groups: dict[tuple[str, ...], list[Result]] = defaultdict(list)
     for result in results:
-        groups[tuple(getattr(result, name) for name in alike)].append(result)
+        groups[alike(result)].append(result)
     told = []
     for members in groups.values():
         first = members[0].keys
@@ -184,7 +203,11 @@ def _once(results: list[Result], notes: list[str]) -> tuple[list[Result], list[s
     for result in results:
         name = (result.model, result.data, result.order, result.seed)
         if name in kept:
-            notes = [*notes, f"{result.run.path}: left out, for {kept[name].run.path} is the same run."]
+            first = kept[name]
+            fixed = result.summary["policy"] == "none"
+            other = fixed and result.summary["order"] != first.summary["order"]
+            why = "reads another order of the same name" if other else "is the same run"
+            notes = [*notes, f"{result.run.path}: left out, for {first.run.path} {why}."]
         else:
             kept[name] = result
     return list(kept.values()), notes

@@ -41,7 +41,7 @@ class Table(NamedTuple):
     notes: list[str]
 
 
-def _numeric(table: Table) -> list[bool]:
+def numeric_columns(table: Table) -> list[bool]:
     """Whether each column holds numbers."""
     return [any(isinstance(row[i], Number) for row in table.rows) for i in range(len(table.headings))]
 
@@ -57,7 +57,7 @@ def to_markdown(table: Table) -> str:
 
 def to_csv(table: Table) -> str:
     """Comma-separated rows; a column of numbers becomes two, the values and their standard errors."""
-    numeric = _numeric(table)
+    numeric = numeric_columns(table)
     lines = [[(heading, f"{heading} standard error") for heading in table.headings]]
     lines += [[_value_and_error(cell) for cell in row] for row in table.rows]
     buffer = io.StringIO()
@@ -92,7 +92,7 @@ def escape_latex(text: str) -> str:
 
 def to_latex(table: Table) -> str:
     """A plain tabular, numbers to the right and text to the left; caption and notes are comments."""
-    numeric = _numeric(table)
+    numeric = numeric_columns(table)
     lines = [
         f"% {' '.join(table.caption.split())}",
         f"\\begin{{tabular}}{{{''.join('r' if number else 'l' for number in numeric)}}}",
@@ -112,7 +112,7 @@ def terminal_table(table: Table, shown: int | None = None) -> rich.table.Table:
     What is the same in all rows is said once, below.
     """
     texts = [[str(cell) for cell in row[:shown]] for row in table.rows]
-    columns, numeric = list(zip(*texts, strict=True)), _numeric(table)
+    columns, numeric = list(zip(*texts, strict=True)), numeric_columns(table)
     varied = [n for n, cells in enumerate(columns) if n == 0 or len(texts) == 1 or len(set(cells)) > 1]
     same = [f"{table.headings[n]} {cells[0]}" for n, cells in enumerate(columns) if n not in varied]
     drawn = rich.table.Table(

@@ -398,7 +398,7 @@ function startCurves() {
     element("fieldset", {}, element("legend", { textContent: name }), ...members.map((run) =>
       element("label", {}, element("input", { type: "checkbox", value: runs.indexOf(run), checked: chosen.has(run) }), element("span", { textContent: run.name }))))));
   $("choices").addEventListener("change", chooseCurves);
-  $("find-run").addEventListener("input", () => filter([...document.querySelectorAll("#choices label")], $("find-run").value));
+  $("find-run").addEventListener("input", () => filter([...document.querySelectorAll("#choices label")], $("find-run").value, $("curve-filter").querySelector("[role=status]")));
   $("no-runs").addEventListener("click", () => {
     for (const input of document.querySelectorAll("#choices input")) input.checked = false;
     chooseCurves();
