@@ -22,7 +22,7 @@ from reorder import run as running
 from reorder import train as training
 from reorder.config import Data, Experiment, Model, Order, Train
 from reorder.display import Display
-from reorder.distributed import Stopped
+from reorder.distributed import Stopped, StopSignals
 from reorder.run_dir import RunDir
 
 QUIET = Display(quiet=True)
@@ -269,6 +269,21 @@ def test_a_run_continues_on_another_number_of_processes(whole, tmp_path, monkeyp
         torch.testing.assert_close(weights(directory)[name], tensor, atol=2e-3, rtol=1e-2)
 
 
+def test_a_closed_terminal_stops_a_run_unless_it_is_to_outlive_it():
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        with StopSignals().watched() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert stop.number == signal.SIGHUP
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+        with StopSignals().watched() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert stop.number == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_a_slurm_job_asks_to_be_started_again(tmp_path, monkeypatch, capsys):
     command = tmp_path / "scontrol"
     command.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n')
@@ -447,7 +462,7 @@ def test_a_signal_during_validation_does_not_wait_for_its_end(whole, tmp_path, m
 def test_a_signal_at_the_end_of_a_run_also_stops_those_it_is_compared_with(tmp_path, monkeypatch):
     compared = experiment(epochs=1, compare=True)
     stop_in_validation(monkeypatch, 1)
-    with distributed.StopSignals().watched() as stop, pytest.raises(Stopped):
+    with StopSignals().watched() as stop, pytest.raises(Stopped):
         training.train_with_comparison(compared, RunDir(tmp_path / "run"), QUIET, stop=stop)
     assert not (tmp_path / "run" / "fixed-row").exists()
     runs = training.train_with_comparison(compared, RunDir(tmp_path / "run"), QUIET)

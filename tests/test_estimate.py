@@ -1,11 +1,15 @@
 """How long a sweep takes, by hand-computed numbers; no clock is read."""
 
 import subprocess
+import time
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from reorder import estimate
-from reorder.distributed import ALONE
+from reorder.distributed import ALONE, World
 from reorder.estimate import Pace, forecast
 from reorder.sweep import plans_of, tasks_of
 
@@ -30,8 +34,45 @@ def measured(monkeypatch):
         return Pace(10, 20) if experiment.data.name == "digits" else measure(experiment, world, 1.0)
 
     monkeypatch.setattr(estimate, "measure", paced)
+    monkeypatch.setattr(estimate, "others_at_work", lambda *_: nullcontext())
     monkeypatch.setattr(subprocess, "run", lambda *arguments, **options: None)
     return kinds
+
+
+def test_a_batch_takes_as_long_to_read_as_a_round_of_all_workers_does_by_their_number(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(estimate, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def batches(workers=4, seconds=8.0):
+        for number in range(100):
+            if number % workers == 0:  # each reads one batch in 8 s, all at the same time
+                now[0] += seconds
+            yield number
+
+    kept, seconds = estimate.loaded(batches(), 4)
+    assert (kept, seconds) == ([0, 1, 2, 3], 2.0)
+    assert estimate.loaded(iter([7]), 4) == ([7], 0.0)
+
+
+def test_reading_and_computing_take_turns_on_a_cpu_and_go_side_by_side_with_a_gpu():
+    gpu = World(0, 1, torch.device("cuda", 0))
+    assert [estimate.together(2.0, 5.0, world) for world in (ALONE, gpu)] == [7.0, 5.0]
+
+
+def test_the_other_processes_of_a_sweep_are_at_work_and_end():
+    began = subprocess.Popen
+    started = []
+
+    def popen(*arguments):
+        started.append(began(*arguments))
+        return started[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "Popen", popen)
+        with estimate.others_at_work(2, 1):
+            time.sleep(0.2)
+            assert [other.poll() for other in started] == [None, None]
+    assert all(other.returncode for other in started)
 
 
 def test_what_is_left_of_a_finished_a_half_done_and_a_fresh_run(tmp_path):

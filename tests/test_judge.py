@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -204,3 +206,18 @@ def test_sensitivity_is_what_each_order_alone_evaluates_to(learned, tmp_path):
         assert rows[name][3].value == pytest.approx(100 * difference)
     assert rows["own-reversed"][1].value == pytest.approx(-1)
     assert (learned.path / "evaluations" / "sensitivity.csv").exists()
+
+
+def test_several_ranks_evaluate_together_and_one_writes_and_speaks(learned):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*command, "-m", "reorder", "evaluate", str(learned.path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("saved:") == 1
+    (where,) = (learned.path / "evaluations").iterdir()
+    result = json.loads((where / "result.json").read_text())
+    assert (result["images"], result["top1"]) == (360, learned.summary()["top1"])

@@ -21,9 +21,18 @@ from reorder.cli import app, main
 from reorder.config import Experiment, build
 from reorder.presets import preset
 from reorder.processes import Machine, Sweep, Working, run_here
-from reorder.slurm import grouped, submit
+from reorder.slurm import _parameter, grouped, submit
 from reorder.studies import Planned
-from reorder.sweep import claim, full_key, name_of, plans_of, split_values, start, tasks_of
+from reorder.sweep import (
+    full_key,
+    last_words,
+    name_of,
+    plans_of,
+    split_values,
+    start,
+    tasks_of,
+    with_threads,
+)
 
 TINY = [
     "digits",
@@ -149,9 +158,49 @@ def test_an_order_file_counts_by_what_it_says(tmp_path):
 
 def test_a_directory_of_another_run_is_refused(tmp_path):
     (task,) = tasks(TINY, tmp_path)
-    task.directory.create(build(task.experiment, overrides=["train.epochs=2"]))
+    changed = build(task.experiment, overrides=["train.epochs=2"])
+    task.directory.create(with_threads(task._replace(experiment=changed), 1).experiment)  # as a sweep does
     with pytest.raises(ValueError, match=r"train.epochs is 2, not 1"):
         tasks(TINY, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        ("model.options.patch_size=4", "model.options.patch_size is no option of a backbone"),
+        ("data.name=digitz", "digitz"),
+        ("train.precision=float16", "train.precision=float16 needs a GPU"),
+        ("train.batch_size=100000", "train.batch_size=100000 is more than the 1437 training images"),
+    ],
+)
+def test_what_every_run_would_fail_of_is_said_once_before_any_starts(argument, says, tmp_path):
+    arguments = [*TINY[:4], argument, "seed=0,1"]
+    with pytest.raises(ValueError, match=says):
+        app(["sweep", *arguments, "--out", str(tmp_path / "out")], standalone_mode=False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_jobs_share_all_cores_however_many_are_asked_for(monkeypatch):
+    monkeypatch.setattr(processes, "cores", lambda: 64)
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
+    found = [Machine(jobs, runs) for jobs, runs in ((None, 100), (None, 4), (8, 2), (8, 100))]
+    assert [(machine.jobs, machine.threads) for machine in found] == [(64, 1), (4, 16), (2, 32), (8, 8)]
+
+
+def test_the_last_words_of_a_run_under_torchrun_are_its_own(tmp_path):
+    (task,) = tasks(TINY, tmp_path)
+    task.directory.path.mkdir()
+    log = task.directory.path / "log.txt"
+    for text, words in (
+        ("reorder: stopped\nTraceback:\n  x()\nKeyError: 3\n\n", "KeyError: 3"),
+        (
+            "epoch 1\nreorder: no space is left\n====\nFAILED\n----\ntime: 1\n====\n",
+            "reorder: no space is left",
+        ),
+        ("\n", "it said nothing"),
+    ):
+        log.write_text(text)
+        assert last_words(task) == words
 
 
 # Runs
@@ -247,11 +296,14 @@ def test_a_killed_run_is_reported_and_ctrl_c_leaves_the_rest_resumable(tmp_path)
 
 def test_two_sweeps_do_not_train_a_run_twice(tmp_path, capsys):
     (task,) = tasks(TINY, tmp_path)
-    lock = claim(task)
-    assert claim(task) is None
+    lock = task.directory.lock()
+    assert task.directory.lock() is None
     training = start(task, lock, [sys.executable], {})  # what another sweep does
     os.close(lock)
-    assert claim(task) is None  # the run's own process holds it, should its sweep be killed
+    assert task.directory.lock() is None  # the run's own process holds it, should its sweep be killed
+    with pytest.raises(ValueError, match="is being trained by another process"):  # by hand
+        app(["train", "--resume", str(task.directory.path), "train.keep=5"], standalone_mode=False)
+    assert task.directory.experiment().train.keep == 2  # nothing was changed either
     assert app(["sweep", *TINY, "--out", str(tmp_path)], standalone_mode=False) is None
     output = capsys.readouterr().out
     assert f"{task.name} is being trained by another process" in output
@@ -405,6 +457,7 @@ def test_the_dry_run_lists_what_is_to_do_and_says_when_it_cannot_measure(tmp_pat
         (["digits", "seed=0,"], "a value is missing"),
         (["digits", "--slurm-option", "partition=gpu"], "--slurm-option is for --slurm"),
         (["digits", "--jobs", "0"], "--jobs"),
+        (["digits", "--jobs", "2", "--slurm"], "--jobs is for this machine"),
     ],
 )
 def test_the_command_refuses_bad_input_in_one_line(arguments, says, tmp_path, monkeypatch, capsys):
@@ -444,14 +497,14 @@ def test_a_preempted_job_saves_its_run_and_goes_on_when_queued_again(tmp_path):
     wait_for(lambda: task.epochs_done >= 1)
     (training,) = pids_of(f"--resume {task.directory.path}")
     (inside,) = pids_of(f"submitit.core._submit {tmp_path / 'slurm'}")
-    os.kill(inside, signal.SIGUSR2)  # what Slurm sends before the time is over
+    os.kill(training, signal.SIGUSR2)  # what Slurm sends before the time is over, on some clusters to all
+    os.kill(inside, signal.SIGUSR2)
     wait_for(lambda: "continues after step" in log.read_text())
     assert "stopped by SIGTERM and saved" in log.read_text()
     (again,) = pids_of(f"--resume {task.directory.path}")
     assert again != training
-    # SIGTERM to all processes, the first that Slurm does to a job it preempts: saved, and on it goes.
+    # SIGTERM to the job's own process, the first that Slurm does to a job it preempts: saved, and on it goes.
     os.kill(pids_of(f"submitit.core._submit {tmp_path / 'slurm'}")[0], signal.SIGTERM)
-    os.kill(again, signal.SIGTERM)
     wait_for(lambda: log.read_text().count("continues after step") == 2)
     # A run that dies makes its job fail.
     (third,) = pids_of(f"--resume {task.directory.path}")
@@ -475,6 +528,7 @@ def test_what_slurm_cannot_be_asked_for_is_said_in_one_line(tmp_path):
         ("partition", "takes key=value"),
         ("gpus_per_node=many", "gpus_per_node"),
         ("colour=red", "colour"),
+        ("time=1:30:00", "use timeout_min=MINUTES"),
     ):
         with pytest.raises(ValueError, match=says) as error:
             submit([task], tmp_path / "slurm", [option], cluster="local")
@@ -482,6 +536,19 @@ def test_what_slurm_cannot_be_asked_for_is_said_in_one_line(tmp_path):
     if shutil.which("srun") is None:
         with pytest.raises(ValueError, match="there are none on this machine"):
             submit([task], tmp_path / "slurm", [])
+
+
+def test_what_is_no_number_stays_as_it_was_typed():
+    typed = ["account=01234", "constraint=yes", "qos=1e3", "mem_gb=1.5", "gpus_per_node=4", "exclusive=true"]
+    assert [_parameter(option) for option in [*typed, "setup=[module load cuda]"]] == [
+        ("slurm_account", "01234"),
+        ("slurm_constraint", "yes"),
+        ("slurm_qos", "1e3"),
+        ("mem_gb", 1.5),
+        ("gpus_per_node", 4),
+        ("slurm_exclusive", True),
+        ("slurm_setup", ["module load cuda"]),
+    ]
 
 
 def test_defaults_have_no_name_of_their_own():

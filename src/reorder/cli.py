@@ -33,7 +33,7 @@ from reorder.run_dir import RunDir
 from reorder.scans import scan
 from reorder.slurm import submit
 from reorder.studies import STUDIES
-from reorder.sweep import plans_of, tasks_of
+from reorder.sweep import check_here, plans_of, tasks_of
 from reorder.tables import terminal_table
 from reorder.train import reopen, train_with_comparison
 from reorder.train import train as train_one
@@ -278,6 +278,8 @@ def sweep(
     machine, where = Machine(jobs, len(tasks)), tasks[0].directory.path.parent
     if slurm_option and not slurm:
         raise ValueError("--slurm-option is for --slurm")
+    if jobs and slurm:
+        raise ValueError("--jobs is for this machine; Slurm has a job for each run")
     if dry_run:
         with join() as world:
             for line in forecast(tasks, machine.jobs, machine.threads, world):
@@ -285,8 +287,11 @@ def sweep(
     elif slurm:
         submitted = submit(tasks, where / ".slurm", slurm_option or [])
         print(f"{len(submitted)} jobs submitted; the runs go to {where}, submitit's files to {where}/.slurm")
-    elif not run_here(tasks, machine, Console(), shlex.join(["reorder", *sys.argv[1:]])):
-        raise typer.Exit(1)
+    else:
+        with join() as world:
+            check_here(tasks, world)
+        if not run_here(tasks, machine, Console(), shlex.join(["reorder", *sys.argv[1:]])):
+            raise typer.Exit(1)
 
 
 @app.command()

@@ -36,6 +36,8 @@ class Model:
             raise ValueError(
                 f"model.image_size must be N or [height,width] in pixels, got {self.image_size!r}"
             )
+        if len(set(sides)) == 1:
+            self.image_size = sides[0]  # [8, 8] is 8, so that both are one run
         _at_least("model.patch_size", self.patch_size, 1)
 
     @property

@@ -132,7 +132,7 @@ class Stopped(Exception):
 
 
 class StopSignals:
-    """Remembers SIGTERM and SIGINT for the end of the step; a second SIGINT exits at once."""
+    """Remembers SIGTERM, SIGINT and SIGHUP for the end of the step; a second SIGINT exits at once."""
 
     def __init__(self) -> None:
         self.number, self.waits = 0, True
@@ -149,8 +149,11 @@ class StopSignals:
     @contextmanager
     def watched(self) -> Iterator["StopSignals"]:
         """Take over the signals while the block runs, if this thread may."""
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # by nohup, to outlive the terminal
+            numbers.append(signal.SIGHUP)
         try:
-            before = {n: signal.signal(n, self._remember) for n in (signal.SIGTERM, signal.SIGINT)}
+            before = {number: signal.signal(number, self._remember) for number in numbers}
         except ValueError:  # not the main thread: the program around us handles signals
             yield self
             return

@@ -1,11 +1,14 @@
 """How long a sweep will take: a few steps of each kind of run, measured here and now."""
 
 import itertools
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from reorder.config import Experiment, Order, to_yaml
 from reorder.distributed import World
@@ -14,6 +17,7 @@ from reorder.run import setup
 from reorder.sweep import Task, clock, with_threads
 from reorder.train import train_step
 
+T = TypeVar("T")
 STEPS = 3
 
 
@@ -33,7 +37,7 @@ class Pace(NamedTuple):
 
 
 def kind_of(task: Task) -> Experiment:
-    """What a run's pace depends on: all but its order, seed and length."""
+    """What a run's pace depends on: all but its order, seed and length. A prior is not measured."""
     experiment = task.experiment
     return replace(experiment, order=Order(), train=replace(experiment.train, seed=0, epochs=1))
 
@@ -60,30 +64,64 @@ def paces(tasks: list[Task], world: World) -> dict[str, Pace | str]:
 
 
 def measure(experiment: Experiment, world: World, process_seconds: float) -> Pace:
-    """The pace of a run, from a few steps and one batch of validation after a first, slow step."""
+    """The pace of a run, from a few steps after a first, slow one and a batch of validation."""
     began = time.perf_counter()
     run = setup(experiment, world)
     start = process_seconds + time.perf_counter() - began
     run.model.train()
-    batches = list(itertools.islice(run.loader.epoch(0), STEPS + 1))
-    for images, labels in batches[:1]:
+    batches, load = loaded(run.loader.epoch(0), experiment.data.workers or 0)
+    times = []
+    for images, labels in batches:
+        began = time.perf_counter()
         train_step(run, images.to(world.device), labels.to(world.device))
-    began = time.perf_counter()
-    for images, labels in batches[1:] or batches:
-        train_step(run, images.to(world.device), labels.to(world.device))
-    step = (time.perf_counter() - began) / len(batches[1:] or batches)
-    batch = next(run.loader.validate())
+        times.append(time.perf_counter() - began)
+    step = together(load, sum(times[1:] or times) / len(times[1:] or times), world)
+    (batch, *_), load = loaded(run.loader.validate(), experiment.data.workers or 0)
     began = time.perf_counter()
     evaluate(run.model, [batch], run.initial, world.device)
-    validation = (time.perf_counter() - began) / len(batch[0]) * len(run.loader.dataset.validation)
-    # A run ends with one more validation.
-    return Pace(start + validation, step * run.loader.steps_per_epoch + validation)
+    image = together(load, time.perf_counter() - began, world) / len(batch[0])
+    return Pace(start, step * run.loader.steps_per_epoch + image * len(run.loader.dataset.validation))
+
+
+def loaded(batches: Iterator[T], workers: int) -> tuple[list[T], float]:
+    """The first few batches, and how many seconds each takes to read.
+
+    Every worker reads one at a time, so after the first a round of all of them tells their pace.
+    """
+    kept = [next(batches)]
+    began, count = time.perf_counter(), 0
+    for batch in itertools.islice(batches, max(STEPS, workers)):
+        kept, count = [*kept, batch][: STEPS + 1], count + 1
+    return kept, (time.perf_counter() - began) / max(1, count)
+
+
+def together(load: float, compute: float, world: World) -> float:
+    """Seconds of reading and computing, which on a CPU take turns."""
+    return load + compute if world.device.type == "cpu" else max(load, compute)
+
+
+@contextmanager
+def others_at_work(processes: int, threads: int) -> Iterator[None]:
+    """Keep as many cores busy as the other processes of a sweep will: they slow each other down."""
+    work = f"""import os, torch
+torch.set_num_threads({threads})
+matrix = torch.rand(256, 256)
+while os.getppid() == {os.getpid()}:
+    matrix @ matrix"""
+    others = [subprocess.Popen([sys.executable, "-c", work]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
 
 
 def forecast(tasks: list[Task], jobs: int, threads: int, world: World) -> list[str]:
     """A line about each run, and one about them all."""
     tasks = [with_threads(task, threads) for task in tasks]
-    found = paces(tasks, world)
+    with others_at_work(jobs - 1 if world.device.type == "cpu" else 0, threads):
+        found = paces(tasks, world)
     lines, busy = [], [0.0] * jobs  # a run goes to the process that is free first
     for task in tasks:
         pace = found.get(task.name)

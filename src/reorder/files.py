@@ -16,12 +16,20 @@ def replace_file(path: Path, content: str | bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp")
     temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+    put(temporary, path)
+
+
+def put(temporary: Path, path: Path) -> None:
+    """Give a file that is written its name, when it is on the disk."""
     sync(temporary)
     os.replace(temporary, path)
+    sync(path.parent)
 
 
 def sync(path: Path) -> None:
-    """Wait until a file or directory is on the disk."""
+    """Wait until a file or directory is on the disk; Windows cannot be asked to."""
+    if os.name == "nt":
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -5,12 +5,13 @@ patch read in that slot. `slot_of` is its inverse: `slot_of[patch] = slot`.
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from reorder.files import replace_file
 
 # B images, N patches, D width
 
@@ -86,11 +87,7 @@ def save(path: str | Path, order: Tensor, grid: tuple[int, int], provenance: dic
         "provenance": provenance,
         "order": order.tolist(),
     }
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(content) + "\n")
-    os.replace(temporary, path)
+    replace_file(Path(path), json.dumps(content) + "\n")
 
 
 def load(path: str | Path, grid: tuple[int, int] | None = None) -> OrderFile:

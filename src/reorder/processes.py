@@ -14,8 +14,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Column, Table
 
-from reorder.distributed import Stopped, StopSignals
-from reorder.sweep import Task, claim, clock, last_words, start, with_threads
+from reorder.distributed import Stopped, StopSignals, cores
+from reorder.sweep import Task, clock, last_words, start, with_threads
 
 POLL_SECONDS = 0.2
 
@@ -24,16 +24,14 @@ class Machine:
     """How the cores, or the GPUs, of this machine are divided among `jobs` processes."""
 
     def __init__(self, jobs: int | None, runs: int):
-        affinity = hasattr(os, "sched_getaffinity")
-        self.cores = len(os.sched_getaffinity(0)) if affinity else os.cpu_count() or 1
         devices = torch.accelerator.device_count() if torch.accelerator.is_available() else 0
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         numbers = visible.split(",") if visible else [str(number) for number in range(devices)]
         self.gpus = numbers if torch.cuda.is_available() else []
         # Small models gain little from a second thread, so a core each; by all runs, not by those that are
         # left, so that a sweep that is continued computes with as many threads as before.
-        self.jobs = jobs or min(runs, devices or self.cores)
-        self.threads = max(1, self.cores // self.jobs)
+        self.jobs = min(runs, jobs or devices or cores())
+        self.threads = max(1, cores() // self.jobs)
 
     def environment(self, slot: int) -> dict[str, str]:
         """What the process in a slot is to see."""
@@ -95,7 +93,7 @@ class Sweep:
 
     def begin(self, task: Task, slot: int) -> bool:
         """Start a run, unless another sweep is at it, in which case it waits, or has finished it."""
-        if (lock := claim(task)) is None:
+        if (lock := task.directory.lock()) is None:
             if task.name not in self.elsewhere:
                 self.elsewhere.add(task.name)
                 self.say(f"{task.name} is being trained by another process")

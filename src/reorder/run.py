@@ -93,6 +93,7 @@ def setup(experiment: Experiment, world: World | None = None, prior: dict[str, A
     """Data, model, learner and optimizer of an experiment; a function of its seed and the prior, if any."""
     world = world or ALONE
     settings, order = experiment.train, experiment.order
+    check_options(experiment)
     check_machine(experiment, world)
     if settings.threads:
         torch.set_num_threads(settings.threads)
@@ -128,14 +129,18 @@ def setup(experiment: Experiment, world: World | None = None, prior: dict[str, A
     return run
 
 
-def check_machine(experiment: Experiment, world: World) -> None:
-    """Refuse what this machine, or this number of processes, cannot do."""
-    settings = experiment.train
+def check_options(experiment: Experiment) -> None:
+    """Refuse options of a backbone that have a key of their own, or come from the data."""
     for key in experiment.model.options:
         if key in ("name", "size", "image_size", "patch_size", "channels", "classes"):
             raise ValueError(
                 f"model.options.{key} is no option of a backbone; use model.{key}, or the data's"
             )
+
+
+def check_machine(experiment: Experiment, world: World) -> None:
+    """Refuse what this machine, or this number of processes, cannot do."""
+    settings = experiment.train
     if settings.precision == "float16" and world.device.type == "cpu":
         raise ValueError("train.precision=float16 needs a GPU; choose float32 or bfloat16")
     if settings.batch_size % (world.size * settings.accumulate):

@@ -12,10 +12,12 @@ order.json      the order to use at test time
 figures/        drawings of the above
 """
 
+import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,9 +29,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from reorder.config import Experiment, build, difference, to_yaml
-from reorder.files import checksum, sync
+from reorder.files import checksum, put, replace_file, sync
 
 T = TypeVar("T")
+LOCK = ".lock"
+LOCKED = "REORDER_LOCKED"  # in the environment: the directory whose lock was handed to this process
 CHECKPOINT_FILES = ("weights.safetensors", "state.pt")
 Moment = tuple[float, str, float, Tensor]  # as the fields of History; plain, as checkpoints hold it
 
@@ -77,12 +81,49 @@ class RunDir:
 
     def create(self, experiment: Experiment) -> None:
         """Claim the directory for an experiment, or for the longer one that it has become."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._write("config.yaml", to_yaml(experiment))
+        replace_file(self.path / "config.yaml", to_yaml(experiment))
 
     def _holds_anything(self) -> bool:
         """Whether there is more than what an interrupted start leaves behind."""
-        return any(entry.suffix != ".tmp" for entry in self.path.iterdir())
+        return any(entry.suffix != ".tmp" and entry.name != LOCK for entry in self.path.iterdir())
+
+    def lock(self) -> int | None:
+        """An open file that locks the directory for this process and its children; None if others have it.
+
+        The directory is made. A process that is given the file keeps the lock for as long as it lives.
+        """
+        path = self.path / LOCK
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        except OSError as error:
+            os.close(lock)
+            raise OSError(
+                error.errno, f"{error.strerror}; choose a disk with file locks", str(path)
+            ) from None
+        return lock
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Refuse to go on if another process trains here, and keep others out while the block runs.
+
+        A process that a sweep has started for this directory was given the sweep's lock. On a disk without
+        locks a run by itself does without.
+        """
+        lock = None
+        if os.environ.get(LOCKED) != str(self.path):
+            with suppress(OSError):
+                if (lock := self.lock()) is None:
+                    raise ValueError(f"{self.path} is being trained by another process; wait until it ends")
+        try:
+            yield
+        finally:
+            if lock is not None:
+                os.close(lock)
 
     def experiment(self) -> Experiment:
         """The experiment this directory is of."""
@@ -96,7 +137,7 @@ class RunDir:
         return _read(path, lambda: dict(json.loads(path.read_text()))) if path.exists() else None
 
     def write_summary(self, summary: dict[str, Any]) -> None:
-        self._write("summary.json", json.dumps(summary, indent=1) + "\n")
+        replace_file(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
 
     def prior(self) -> dict[str, Any] | None:
         """What chose the scan, or None if nothing is recorded."""
@@ -104,7 +145,7 @@ class RunDir:
         return _read(path, lambda: dict(json.loads(path.read_text()))) if path.exists() else None
 
     def write_prior(self, prior: dict[str, Any]) -> None:
-        self._write("prior.json", json.dumps(prior, indent=1) + "\n")
+        replace_file(self.path / "prior.json", json.dumps(prior, indent=1) + "\n")
 
     def reopen(self, experiment: Experiment) -> None:
         """Write down what is changed for a continuation; results of a shorter run are put aside."""
@@ -118,7 +159,7 @@ class RunDir:
         return _read(path, lambda: [dict(json.loads(line)) for line in path.read_text().splitlines()])
 
     def write_metrics(self, lines: list[dict[str, Any]]) -> None:
-        self._write("metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+        replace_file(self.path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
 
     def policy(self) -> History:
         path = self.path / "policy.npz"
@@ -140,19 +181,19 @@ class RunDir:
             logits=torch.stack(logits).cpu().numpy(),
             initial=initial.cpu().numpy(),
         )
-        os.replace(temporary, self.path / "policy.npz")
+        put(temporary, self.path / "policy.npz")
 
     def write_correct(self, correct: Tensor) -> None:
         temporary = self.path / "correct.tmp.npy"
         np.save(temporary, correct.cpu().numpy())
-        os.replace(temporary, self.path / "correct.npy")
+        put(temporary, self.path / "correct.npy")
 
     def write_sample(self, image: Tensor) -> None:
         """Keep an image, uint8 (C, H, W), to draw orders on."""
         temporary = self.path / "sample.tmp.png"
         pixels = image[0] if len(image) == 1 else image[:3].permute(1, 2, 0)
         Image.fromarray(pixels.numpy()).save(temporary)
-        os.replace(temporary, self.path / "sample.png")
+        put(temporary, self.path / "sample.png")
 
     def save_checkpoint(self, step: int, checkpoint: Checkpoint, keep: int) -> None:
         """Write a checkpoint as a whole directory, point `latest` at it, and drop all but the newest."""
@@ -181,7 +222,7 @@ class RunDir:
             raise ValueError(f"cannot write a checkpoint to {folder}: {reason}; the last is kept") from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-        self._write("checkpoints/latest", final.name)
+        replace_file(self.path / "checkpoints/latest", final.name)
         others = sorted(path for path in folder.glob("step-*") if path != final)
         later = [path for path in others if path > final]  # damaged ones, or the run would not be here
         for old in [*later, *others[: len(others) - len(later)][: -(keep - 1) or None]]:
@@ -204,12 +245,3 @@ class RunDir:
         if damaged:
             raise ValueError(f"no sound checkpoint in {folder}: {', '.join(damaged)} damaged; start anew")
         return None, damaged
-
-    def _write(self, name: str, text: str) -> None:
-        """Replace a text file, whole or not at all."""
-        path = self.path / name
-        temporary = path.with_name(f"{path.name}.tmp")
-        temporary.write_text(text)
-        sync(temporary)
-        os.replace(temporary, path)
-        sync(path.parent)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 import yaml
 
-from reorder.sweep import Task, claim, last_words, start
+from reorder.sweep import Task, last_words, start
 
 MOST_TIMEOUTS = 100  # after which a job is no longer put back; it is the run's length in jobs
 TIMEOUT_MINUTES = 240
@@ -37,16 +38,15 @@ class Job:
     def train(self, task: Task) -> None:
         """Bring one run to its end; the process that trains is the one a local sweep would start."""
         while not task.finished:
-            if (lock := claim(task)) is None:
+            if (lock := task.directory.lock()) is None:
                 raise RuntimeError(f"{task.name} is being trained by another process")
             self.terminated = False
-            # submitit puts the job back in the queue, so the training must not.
-            self.process = start(task, lock, launcher(), {"SLURM_JOB_ID": ""})
+            self.process = start(task, lock, launcher(), {})
             os.close(lock)
             while self.process.poll() is None:
                 time.sleep(POLL_SECONDS)
-            # Slurm announces the end by SIGTERM to all processes of a job; the training has saved then, and
-            # goes on until SIGUSR2 puts the job back or Slurm kills it.
+            # SIGTERM announces the end: the training has saved then, and goes on until SIGUSR2 puts the job
+            # back or Slurm kills it.
             if not task.finished and not self.terminated:
                 raise RuntimeError(f"{task.name}: {last_words(task)}")
 
@@ -62,7 +62,10 @@ class Job:
         return DelayedSubmission(Job(self.tasks))
 
     def _note(self, number: int, frame: Any) -> None:
+        """Pass SIGTERM on: where cgroups hold a job together, Slurm signals this process alone."""
         self.terminated = True
+        if self.process is not None:
+            self.process.terminate()
 
 
 def launcher() -> list[str]:
@@ -109,5 +112,9 @@ def _parameter(option: str) -> tuple[str, Any]:
     key, equals, value = option.partition("=")
     if not (key and equals and value):
         raise ValueError(f"--slurm-option takes key=value such as partition=gpu, not {option!r}")
+    if key in ("time", "slurm_time"):
+        raise ValueError(f"--slurm-option {option}: submitit counts minutes; use timeout_min=MINUTES")
     full = key if key in SHARED or key.startswith("slurm_") else f"slurm_{key}"
-    return full, yaml.safe_load(value)
+    # YAML would make 668 of the account 01234.
+    plain = re.fullmatch(r"(0|[1-9]\d*)(\.\d+)?|true|false|[\[{].*", value)
+    return full, yaml.safe_load(value) if plain else value

@@ -5,13 +5,15 @@ meets it. A run is trained by `reorder train --resume DIRECTORY`, which anyone c
 """
 
 import dataclasses
-import fcntl
 import hashlib
 import itertools
 import json
 import os
 import re
+import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from difflib import get_close_matches
 from functools import lru_cache, partial
@@ -21,10 +23,12 @@ from typing import Any, NamedTuple
 import torch
 
 from reorder.classifier import create_model
-from reorder.config import Experiment, build, difference, keys_that_matter
+from reorder.config import Experiment, build, keys_that_matter
+from reorder.data import Dataset, Loader, load_dataset
+from reorder.distributed import World
 from reorder.presets import PRESETS, preset, with_order
-from reorder.run import initial_order
-from reorder.run_dir import RunDir
+from reorder.run import check_machine, check_options, initial_order
+from reorder.run_dir import LOCKED, RunDir
 from reorder.studies import STUDIES, Planned
 
 
@@ -204,6 +208,7 @@ def _digest(experiment: Experiment, needs: str | None) -> str:
 
 def check(task: Task) -> None:
     """Refuse what would fail only later: an impossible model or order, a directory with another run."""
+    check_options(task.experiment)
     _check_model(json.dumps(dataclasses.asdict(task.experiment.model)))
     if task.needs is None and task.experiment.order.scan != "prior":
         model = task.experiment.model
@@ -213,10 +218,25 @@ def check(task: Task) -> None:
     if (task.directory.path / "config.yaml").exists():
         found = task.directory.experiment()
         if _digest(found, task.needs) != _digest(task.experiment, task.needs):
+            ours, theirs = keys_that_matter(task.experiment), keys_that_matter(found)
+            key = next(key for key in [*ours, *theirs] if ours.get(key) != theirs.get(key))
             raise ValueError(
                 f"{task.directory.path} holds another run than its name says "
-                f"({difference(found, task.experiment)}); move it away"
+                f"({key} is {theirs.get(key)}, not {ours.get(key)}); move it away"
             )
+
+
+def check_here(tasks: list[Task], world: World) -> None:
+    """Refuse, before anything starts, runs that this machine cannot train, or for which it has no data."""
+    seen: dict[str, Dataset] = {}
+    for task in tasks:
+        settings, shape = task.experiment.data, task.experiment.model.image_shape
+        if not task.finished:
+            check_machine(task.experiment, world)
+            key = json.dumps([dataclasses.asdict(settings), shape])
+            if key not in seen:
+                seen[key] = load_dataset(settings, shape)
+            Loader(seen[key], settings, task.experiment.train.batch_size, seed=0)
 
 
 @lru_cache
@@ -237,42 +257,46 @@ def _check_model(settings: str) -> None:
 # From a run to its process
 
 
-def claim(task: Task) -> int | None:
-    """An open file that locks the run's directory for this process and its children; None if others have it.
-
-    The run's own process inherits it, so that the lock lasts as long as anything trains there.
-    """
-    task.directory.path.mkdir(parents=True, exist_ok=True)
-    lock = os.open(task.directory.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return None
-    return lock
-
-
 def start(task: Task, lock: int, launcher: list[str], environment: dict[str, str]) -> subprocess.Popen:
-    """Start or continue a claimed run in a process, and a session, of its own; its words go to log.txt."""
+    """Start or continue a locked run in a process, and a session, of its own; its words go to log.txt."""
     task.directory.create(task.experiment)
-    threads = {"OMP_NUM_THREADS": str(task.experiment.train.threads)} if task.experiment.train.threads else {}
-    with open(task.directory.path / "log.txt", "a") as log:
+    path, threads = str(task.directory.path), task.experiment.train.threads
+    # Stopped by the sweep, a run must not ask Slurm to start the sweep's own job again.
+    environment = {"SLURM_JOB_ID": "", LOCKED: path} | environment
+    if threads:
+        environment["OMP_NUM_THREADS"] = str(threads)
+    with open(task.directory.path / "log.txt", "a") as log, _deaf_to_warnings():
         return subprocess.Popen(
-            [*launcher, "-m", "reorder", "train", "--resume", str(task.directory.path), "--no-report"],
+            [*launcher, "-m", "reorder", "train", "--resume", path, "--no-report"],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            # Stopped by the sweep, a run must not ask Slurm to start the sweep's own job again.
-            env=os.environ | {"SLURM_JOB_ID": ""} | threads | environment,
+            env=os.environ | environment,
             pass_fds=[lock],
             start_new_session=True,
         )
 
 
+@contextmanager
+def _deaf_to_warnings() -> Iterator[None]:
+    """Processes that are started in the block never get SIGUSR2, by which Slurm warns a job of its end.
+
+    Some clusters send it to all processes of a job; only submitit's knows what to do with it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def last_words(task: Task) -> str:
-    """The last line of a run's log."""
+    """What a run said last."""
     lines = (task.directory.path / "log.txt").read_text(errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    said = [line.strip() for line in lines if line.strip()]
+    if said and set(said[-1]) == {"="}:  # the end of the page that torchrun adds
+        said = [line for line in said if line.startswith("reorder: ")] or said
+    return said[-1] if said else "it said nothing"
 
 
 def with_threads(task: Task, threads: int) -> Task:

@@ -59,12 +59,18 @@ def train(
         with stop.at_once():
             prior = recorded_or_measured(experiment, [directory, prior_of or directory], display)
     run = setup(experiment, world, prior)
+    with directory.locked() if run.world.first else nullcontext():
+        return train_run(run, directory, display, stop)
+
+
+def train_run(run: Run, directory: RunDir, display: Display, stop: StopSignals) -> dict[str, Any]:
+    """Train a run that is set up, from where its directory left it; its summary."""
+    experiment, steps = run.experiment, run.loader.steps_per_epoch
     if run.world.first:
         directory.create(experiment)
-        if prior is not None:
-            directory.write_prior(prior)
+        if run.prior is not None:
+            directory.write_prior(run.prior)
     restore(run, directory, display)
-    steps = run.loader.steps_per_epoch
     with (
         stop.watched(),
         closing(
@@ -329,8 +335,9 @@ def reopen(directory: RunDir, overrides: list[str], display: Display, world: Wor
     changed = [(run, continued(run.experiment(), overrides)) for run in (directory, *beside)]
     wait_for_all()  # until every rank has read what the first changes
     if world.first:
-        for run, experiment in changed:
-            run.reopen(experiment)
+        with directory.locked():
+            for run, experiment in changed:
+                run.reopen(experiment)
     wait_for_all()
     after = changed[0][1]
     if after.train.epochs > before.train.epochs:

@@ -228,7 +228,7 @@ def _workers(settings: config.Data) -> int:
 
 def ignore_signals() -> None:
     """A terminal and Slurm signal every process, but only the training may decide when to end."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 
