@@ -288,8 +288,7 @@ def sweep(
         submitted = submit(tasks, where / ".slurm", slurm_option or [])
         print(f"{len(submitted)} jobs submitted; the runs go to {where}, submitit's files to {where}/.slurm")
     else:
-        with join() as world:
-            check_here(tasks, world)
+        check_here(tasks)
         if not run_here(tasks, machine, Console(), shlex.join(["reorder", *sys.argv[1:]])):
             raise typer.Exit(1)
 

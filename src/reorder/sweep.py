@@ -25,7 +25,7 @@ import torch
 from reorder.classifier import create_model
 from reorder.config import Experiment, build, keys_that_matter
 from reorder.data import Dataset, Loader, load_dataset
-from reorder.distributed import World
+from reorder.distributed import World, accelerator
 from reorder.presets import PRESETS, preset, with_order
 from reorder.run import check_machine, check_options, initial_order
 from reorder.run_dir import LOCKED, RunDir
@@ -226,8 +226,9 @@ def check(task: Task) -> None:
             )
 
 
-def check_here(tasks: list[Task], world: World) -> None:
+def check_here(tasks: list[Task]) -> None:
     """Refuse, before anything starts, runs that this machine cannot train, or for which it has no data."""
+    world = World(0, 1, accelerator())  # which is not touched: the runs need its memory
     seen: dict[str, Dataset] = {}
     for task in tasks:
         settings, shape = task.experiment.data, task.experiment.model.image_shape
