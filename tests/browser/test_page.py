@@ -173,7 +173,7 @@ def test_names_cannot_break_the_page(tmp_path, make_run):
     reader, data = read(tmp_path / "index.html")
     assert reader.texts["h1"] == reader.texts["li"] == reader.texts["figcaption"][-1:] == [name]
     assert reader.texts["button"].count(name) == 1
-    assert [attributes["alt"] for tag, attributes in reader.tags if tag == "img"] == [f"Figure: {name}"]
+    assert [attributes["alt"] for tag, attributes in reader.tags if tag == "img"] == [name]
     assert data["runs"][0]["name"] == f"{name}, seed 0"
     plain = Table("a", "a", ("a",), [("a",)], ["a"])
     page.write_page(tmp_path / "plain.html", "a", [plain], [picture()], [result])
