@@ -367,6 +367,16 @@ def test_long_tables_can_be_filtered(opened):
     assert tab.inner_text(".filter [role=status]") == "1 of 14"
 
 
+def test_the_runs_of_the_curves_can_be_filtered(opened):
+    tab = opened()
+    tab.get_by_text("Choose runs").click()
+    every = tab.locator("#choices label").count()
+    tab.get_by_label("Show runs with").fill("learned")
+    shown = tab.locator("#choices label:visible").count()
+    assert 0 < shown < every
+    assert tab.inner_text("#curve-filter [role=status]") == f"{shown} of {every}"
+
+
 def test_curves_are_read_by_pointer_and_keyboard(opened, runs):
     tab = opened()
     chart = tab.locator("#chart-top1")
