@@ -84,3 +84,19 @@ def test_what_all_rows_share_is_said_once_on_the_terminal():
     assert first.split() == ["row", "85.80", "±", "1.80"]
     assert second.split() == ["column", "87.80", "±", "1.70"]
     assert " ".join(rest).strip() == "data digits 4x4"
+
+
+def test_a_table_that_is_too_wide_for_the_terminal_breaks_between_words():
+    names = (
+        "order learned from column, fixed",
+        "transformer_xl mini dropout=0.0 memory=16",
+        "fashion-mnist 14x14",
+    )
+    other = ("row, fixed", "vit mini", "fashion-mnist 7x7")
+    rows = [(order, model, Number(69.07, 0.4), data) for order, model, data in (names, other)]
+    screen = io.StringIO()
+    table = Table("t", "", ("order", "model", "top-1 (%)", "data"), rows, [])
+    Console(file=screen, width=60).print(terminal_table(table))
+    words = screen.getvalue().split()
+    assert {word for name in (*names, *other) for word in name.split()} <= set(words)
+    assert all(len(line) <= 60 for line in screen.getvalue().splitlines())

@@ -325,7 +325,7 @@ def report(
     options = Options(tuple(map(_cell, track or [])), radius, tuple(prior or []))
     page, (first, *rest) = write_report(expand(runs), out, options)
     display = Display()
-    display.console.print(terminal_table(first, shown=6))
+    display.console.print(terminal_table(first, shown=5))
     for note in (note for table in rest if table.name == "runs" for note in table.notes):
         display.say(f"note: {note}")
     display.say(f"report: {page}")

@@ -107,7 +107,7 @@ def to_latex(table: Table) -> str:
 
 
 def terminal_table(table: Table, shown: int | None = None) -> rich.table.Table:
-    """The first columns of a table for the terminal, numbers to the right, names and numbers unbroken.
+    """The first columns of a table for the terminal, numbers to the right, words and numbers unbroken.
 
     What is the same in all rows is said once, below.
     """
@@ -116,14 +116,18 @@ def terminal_table(table: Table, shown: int | None = None) -> rich.table.Table:
     varied = [n for n, cells in enumerate(columns) if n == 0 or len(texts) == 1 or len(set(cells)) > 1]
     same = [f"{table.headings[n]} {cells[0]}" for n, cells in enumerate(columns) if n not in varied]
     drawn = rich.table.Table(
-        *(table.headings[n] for n in varied), box=SIMPLE_HEAD, show_edge=False, pad_edge=False
+        *(table.headings[n] for n in varied),
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        collapse_padding=True,
     )
     drawn.caption, drawn.caption_justify = "; ".join(same) or None, "left"
-    drawn.columns[0].no_wrap = True
     for column, place in zip(drawn.columns, varied, strict=True):
+        unbroken = columns[place] if numeric[place] else " ".join(columns[place]).split()
+        column.min_width = max(map(len, unbroken), default=0)
         column.overflow = "fold"  # names are worth a second line
-        if numeric[place]:
-            column.justify, column.no_wrap = "right", True
+        column.justify = "right" if numeric[place] else "left"
     for row in texts:
         drawn.add_row(*(row[n] for n in varied))
     return drawn
