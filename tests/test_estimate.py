@@ -92,6 +92,14 @@ def test_a_kind_is_measured_once_for_all_seeds_and_orders(tmp_path, measured):
     assert lines[-1] == "24 runs, 0 finished; about 2:04:00 with 1 process of 1 thread"
 
 
+def test_every_process_imports_what_the_first_measurement_did(tmp_path, monkeypatch):
+    starts = {"vit": 12, "mamba": 5}
+    monkeypatch.setattr(estimate, "measure", lambda experiment, *_: Pace(starts[experiment.model.name], 20))
+    monkeypatch.setattr(subprocess, "run", lambda *arguments, **options: None)
+    found = estimate.paces(tasks(tmp_path, "model.name=vit,mamba"), ALONE)
+    assert [*found.values()] == [Pace(12, 20), Pace(12, 20)]
+
+
 def test_the_time_of_them_all_is_that_of_the_process_that_ends_last(tmp_path, measured):
     finished, half, *fresh = tasks(tmp_path, "seed=0,1,2,3")
     finished.directory.create(finished.experiment)

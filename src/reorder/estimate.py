@@ -60,7 +60,11 @@ def paces(tasks: list[Task], world: World) -> dict[str, Pace | str]:
             except ValueError as error:  # most likely the data are not on this machine
                 measured[key] = str(error)
         found[task.name] = measured[key]
-    return found
+    # What the first kind imports the others find in this process, but not in their own.
+    longest = max((pace.start for pace in measured.values() if isinstance(pace, Pace)), default=0.0)
+    return {
+        name: pace._replace(start=longest) if isinstance(pace, Pace) else pace for name, pace in found.items()
+    }
 
 
 def measure(experiment: Experiment, world: World, process_seconds: float) -> Pace:
@@ -75,7 +79,9 @@ def measure(experiment: Experiment, world: World, process_seconds: float) -> Pac
         began = time.perf_counter()
         train_step(run, images.to(world.device), labels.to(world.device))
         times.append(time.perf_counter() - began)
-    step = together(load, sum(times[1:] or times) / len(times[1:] or times), world)
+    steady = sum(times[1:] or times) / len(times[1:] or times)
+    start += times[0] - steady  # kernels are compiled, or loaded, for the first
+    step = together(load, steady, world)
     (batch, *_), load = loaded(run.loader.validate(), experiment.data.workers or 0)
     began = time.perf_counter()
     evaluate(run.model, [batch], run.initial, world.device)
