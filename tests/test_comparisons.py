@@ -6,8 +6,24 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy import stats
+from written_runs import GRID, IMAGES, correct_of, make_run
 
-from reorder.comparisons import NOISE, START, Comparison, Pair, Sensitivity, blocked_f_test, gains
+from reorder import order as orders
+from reorder.comparisons import (
+    BEST,
+    NOISE,
+    ROW,
+    START,
+    Comparison,
+    Pair,
+    Sensitivity,
+    blocked_f_test,
+    compare,
+    gains,
+    p_value,
+)
+from reorder.results import collect, expand
+from reorder.scans import scan
 from reorder.tables import Number
 
 
@@ -104,3 +120,85 @@ def test_other_settings_of_a_policy_are_no_further_starts():
     ]
     (gain,), _ = gains(comparisons)
     assert (gain.model, gain.starts, gain.differences) == ("m" + hot, 2, pytest.approx([0.2]))
+
+
+def test_paired_differences_by_brute_force(sweep):
+    found = {(c.kind, c.name[2]): c for c in compare(collect(expand([sweep])).results).comparisons}
+    assert set(found) == {
+        (ROW, "column, fixed"),
+        (ROW, "row, noise only"),
+        *((kind, "learned from row") for kind in (ROW, START, NOISE, BEST)),
+    }
+    partners = {ROW: "row", START: "row", NOISE: "noise", BEST: "column"}
+    for kind, partner in partners.items():
+        comparison = found[kind, "learned from row"]
+        shares = correct_of(sweep, "learned").astype(float) - correct_of(sweep, partner)
+        assert [pair.paired.difference for pair in comparison.pairs] == pytest.approx(shares.mean(1).tolist())
+        assert comparison.mean.seed_error == pytest.approx(shares.mean(1).std(ddof=1) / np.sqrt(3))
+        assert comparison.mean.image_error == pytest.approx(shares.mean(0).std() / np.sqrt(IMAGES))
+        assert p_value(comparison.mean) == pytest.approx(stats.ttest_1samp(shares.mean(1), 0).pvalue)
+
+
+def test_an_order_learned_further_is_compared_with_its_start_whatever_the_file(tmp_path):
+    """Every seed reads the order that its own seed has learned, from another file."""
+    for seed in range(3):
+        file, origin = tmp_path / "orders" / f"{seed}.json", {"scan": "row", "policy": "global"}
+        orders.save(file, scan("spiral", *GRID), GRID, origin)
+        make_run(tmp_path / "runs" / f"fixed-{seed}", str(file), "none", seed, 30)
+        if seed:
+            make_run(tmp_path / "runs" / f"further-{seed}", str(file), "global", seed, 36)
+    found = {c.kind: c for c in compare(collect(expand([tmp_path / "runs"])).results).comparisons}
+    assert found[START].against == "order learned from row, fixed"
+    assert [pair.a.seed for pair in found[START].pairs] == [1, 2]
+    assert found[START].mean.value == pytest.approx(0.1)
+
+
+def test_every_pair_that_a_study_lacks_is_said(study):
+    one_side = "seed 2 only on one side, or on other images"
+    assert sorted(compare(collect(expand([study])).results).notes) == [
+        f"mamba mini, digits 4x4, against {BEST}: learned from row not compared: {one_side}.",
+        f"mamba mini, digits 4x4, against {NOISE}: learned from row not compared: there is no such run.",
+        f"mamba mini, digits 4x4, against {START}: learned from row not compared: {one_side}.",
+        f"mamba mini, digits 4x4, against {ROW}: learned from row not compared: {one_side}.",
+        # better than the one that was taken, and passed over
+        f"vit mini, digits 4x4, against {BEST}: column, fixed not compared: {one_side}.",
+        f"vit mini, digits 4x4, against {ROW}: column, fixed not compared: {one_side}.",
+    ]
+
+
+def test_runs_that_differ_in_more_than_the_order_are_told_apart_and_not_compared(tmp_path):
+    make_run(tmp_path / "row", "row", epochs=5)
+    make_run(tmp_path / "column", "column", epochs=3)
+    make_run(tmp_path / "cool", "row", "global", epochs=5, temperature=0.1)
+    make_run(tmp_path / "warm", "row", "global", epochs=5, temperature=0.5)
+    make_run(tmp_path / "noise", "row", "noise", epochs=5, temperature=0.5)
+    results = collect(expand([tmp_path])).results
+    names = {result.run.path.name: (result.data, result.order) for result in results}
+    assert names["column"][0] == "digits 4x4, train.epochs=3"
+    assert names["cool"][1] == "learned from row, order.temperature=0.1"
+    found = compare(results)
+    pairs = {(c.kind, c.pairs[0].a.run.path.name): c.pairs[0].b.run.path.name for c in found.comparisons}
+    assert pairs[NOISE, "warm"] == "noise"
+    assert (NOISE, "cool") not in pairs
+    assert (ROW, "column") not in pairs
+    said = "\n".join(found.notes)
+    assert "noise differs in order.temperature as well" in said
+    assert "row differs in train.epochs as well" in said
+
+
+def test_keys_that_change_nothing_are_not_compared(tmp_path):
+    first, second = make_run(tmp_path / "a"), make_run(tmp_path / "b", "column")
+    text = (second.path / "config.yaml").read_text()
+    (second.path / "config.yaml").write_text(text.replace("threads: 0", "threads: 2"))
+    assert second.experiment().train.threads != first.experiment().train.threads
+    assert len(compare(collect([first, second]).results).comparisons) == 1
+
+
+def test_seeds_without_a_partner_are_noted(tmp_path):
+    make_run(tmp_path / "row", "row", seed=0)
+    make_run(tmp_path / "column-0", "column", seed=0)
+    make_run(tmp_path / "column-1", "column", seed=1)
+    found = compare(collect(expand([tmp_path])).results)
+    assert len(found.comparisons[0].pairs) == 1
+    assert p_value(found.comparisons[0].mean) is None
+    assert "seed 1 only on one side" in found.notes[0]

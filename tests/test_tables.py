@@ -8,6 +8,7 @@ from rich.console import Console
 
 from reorder.tables import (
     Number,
+    PValue,
     Table,
     escape_latex,
     terminal_table,
@@ -100,3 +101,7 @@ def test_a_table_that_is_too_wide_for_the_terminal_breaks_between_words():
     words = screen.getvalue().split()
     assert {word for name in (*names, *other) for word in name.split()} <= set(words)
     assert all(len(line) <= 60 for line in screen.getvalue().splitlines())
+
+
+def test_a_tiny_p_value_is_not_shown_as_zero():
+    assert [str(PValue(p)) for p in (0.0004, 0.0006, 0.25)] == ["<0.001", "0.001", "0.250"]

@@ -1,0 +1,42 @@
+"""Sweeps of finished runs, made up."""
+
+import pytest
+import torch
+from written_runs import GRID, make_run
+
+from reorder import order as orders
+
+
+@pytest.fixture(scope="session")
+def sweep(tmp_path_factory):
+    """Two fixed scans, the noise control and the learned order, with three seeds each."""
+    root = tmp_path_factory.mktemp("sweep")
+    for seed in range(3):
+        make_run(root / "study" / f"row-{seed}", "row", "none", seed, 0.5)
+        make_run(root / "study" / f"column-{seed}", "column", "none", seed, 0.9)
+        make_run(root / "study" / f"noise-{seed}", "row", "noise", seed, 0.6)
+        make_run(root / "study" / f"learned-{seed}", "row", "global", seed, 0.7)
+    return root
+
+
+@pytest.fixture(scope="session")
+def study(tmp_path_factory):
+    """Two models with unequal seeds; of 60 images, 6 more that are right make 10 points."""
+    root = tmp_path_factory.mktemp("study")
+    right = {
+        ("vit", "row", "none"): (30, 30, 36),
+        ("vit", "column", "none"): (48, 42),  # the best, but for a seed that is missing
+        ("vit", "spiral", "none"): (36, 36, 42),
+        ("vit", "row", "noise"): (30, 36, 36),
+        ("vit", "row", "global"): (42, 42, 42),
+        ("vit", "learned", "none"): (48, 48, 48),
+        ("mamba", "row", "none"): (24, 24, 24),
+        ("mamba", "row", "global"): (36, 30),
+    }
+    for (model, start, policy), counts in right.items():
+        for seed, count in enumerate(counts):
+            name = str(root / f"vit-row-global-{seed}" / "order.json") if start == "learned" else start
+            run = make_run(root / f"{model}-{start}-{policy}-{seed}", name, policy, seed, count, model)
+            origin = {"scan": start, "policy": policy, "seed": seed}
+            orders.save(run.path / "order.json", torch.tensor(run.summary()["order"]), GRID, origin)
+    return root
