@@ -84,3 +84,18 @@ def test_every_grid_has_its_own_prior_or_it_is_said(sweep, tmp_path):
         "digits 4x4: no --prior of it was given.",
     ]
     assert charts.prior_notes(results, {}) == []
+
+
+def test_a_prior_of_other_images_is_not_drawn(sweep, tmp_path):
+    """All of MNIST's family is read by data.name=idx: the directory tells them apart."""
+    (run, *_) = collect(expand([sweep])).results
+    row = {"row": {"unigram": {"reduction": 1.0, "reduction_sem": 0.1}}}
+    for measured, fits in (
+        ({"name": "idx", "root": None}, True),  # Debian's Fashion-MNIST
+        ({"name": "idx", "root": "/elsewhere/fashion-mnist"}, True),
+        ({"name": "idx", "root": "/elsewhere/mnist"}, False),
+        ({"name": "digits", "root": None}, False),
+    ):
+        (tmp_path / "prior.json").write_text(json.dumps({"grid": [4, 4], "orders": row, "data": measured}))
+        fashion = run._replace(keys=run.keys | {"data.root": "fashion-mnist"})
+        assert charts.read_prior(tmp_path / "prior.json").fits(fashion) == fits

@@ -26,7 +26,7 @@ from reorder.distributed import Stopped, StopSignals
 from reorder.run_dir import RunDir
 
 QUIET = Display(quiet=True)
-TIMES = ("images_per_second", "seconds")  # of a metrics line or summary, which no two runs share
+TIMES = ("images_per_second", "seconds", "wall_seconds")  # of a line or summary: no two runs share them
 
 
 def experiment(**changes):

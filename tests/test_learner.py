@@ -1,8 +1,11 @@
 """The learner: its curriculum, its effect on the logits, and that it finds an order known to be best."""
 
+import io
 import itertools
 import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,8 +13,9 @@ import torch
 
 import reorder
 from reorder import OrderLearner
-from reorder.learner import FixedOrder, RandomOrder, policy_metrics, random_order
+from reorder.learner import FixedOrder, RandomOrder, policy_metrics, random_order, step_generator
 from reorder.order import invert, kendall_tau
+from reorder.run import derive_seed
 
 REWARD_EVALUATIONS = 8_000
 
@@ -87,7 +91,7 @@ def test_the_warm_up_can_read_the_initial_order():
     assert torch.equal(learner.order(step=9), reorder.scan("spiral", 4, 4))
 
 
-def test_orders_depend_on_seed_and_step_alone_so_that_processes_agree():
+def test_orders_depend_on_seed_step_and_logits_alone():
     first, second, other = (OrderLearner((4, 4), total_steps=100, seed=s) for s in (5, 5, 6))
     for learner in (first, second, other):
         learner.to(torch.float32)
@@ -262,3 +266,63 @@ def test_policy_metrics_hold_the_baseline_and_last_advantage_also_after_a_restar
     copy = OrderLearner((2, 2), "row", total_steps=100, warmup_fraction=0, policy_fraction=1)
     copy.load_state_dict(learner.state_dict())
     assert policy_metrics(copy, 21) == metrics
+
+
+PROCESS = """
+import torch, reorder
+torch.distributed.init_process_group("gloo")
+rank = torch.distributed.get_rank()
+learner = reorder.OrderLearner((3, 3), "row", total_steps=60, warmup_fraction=0, policy_fraction=1)
+optimizer = torch.optim.AdamW(learner.parameters(), lr=0.1)
+losses = torch.Generator().manual_seed(rank)
+for step in range(60):
+    learner.sample(step)
+    loss = learner.loss(torch.rand(4, generator=losses))
+    optimizer.zero_grad()
+    if loss.requires_grad:
+        loss.backward()
+        optimizer.step()
+every = [None, None]
+torch.distributed.all_gather_object(every, (learner.policy.logits.tolist(), learner.order().tolist()))
+assert every[0] == every[1], every
+assert every[0][1] != list(range(9)), "the policy has not moved"
+"""
+
+
+def test_learners_of_several_processes_stay_alike_without_any_setting(tmp_path):
+    """Each process has other images, and so other losses; nothing but the learner brings them together."""
+    (tmp_path / "loop.py").write_text(PROCESS)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run([*command, "loop.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+def test_losses_that_are_not_finite_teach_nothing(bad):
+    learners = [
+        OrderLearner((2, 2), "row", total_steps=10, warmup_fraction=0, policy_fraction=1) for _ in "ab"
+    ]
+    for learner in learners:
+        learner.sample(4)
+        learner.loss(torch.tensor([1.0, 2.0]))
+    learners[0].sample(5)
+    assert learners[0].loss(torch.tensor([1.0, bad])) == 0
+    for learner in learners:
+        learner.sample(6)
+    after = [learner.loss(torch.tensor([3.0, 1.0])) for learner in learners]
+    assert after[0] == after[1] != 0
+
+
+def test_a_learner_can_be_saved_whole():
+    learner = OrderLearner((2, 3), "spiral", total_steps=10)
+    file = io.BytesIO()
+    torch.save(learner, file)
+    file.seek(0)
+    copy = torch.load(file, weights_only=False)
+    assert torch.equal(copy.sample(3), learner.sample(3))
+
+
+def test_the_noise_of_orders_is_not_that_of_dropout():
+    """Else the reward would depend on an order through what was dropped, not through the reading."""
+    for seed, step in ((0, 0), (0, 7), (3, 1)):
+        assert step_generator(seed, step).initial_seed() != derive_seed(seed, step, 0)

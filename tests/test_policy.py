@@ -152,8 +152,18 @@ def test_temperature_zero_gives_the_mode_and_seeds_repeat():
     assert not torch.equal(first, policy.sample(4, 1.0, torch.Generator().manual_seed(8)))
 
 
+def test_orders_of_another_grid_have_no_probability():
+    policy = PlackettLuce(torch.zeros(3))
+    for orders in (torch.tensor([[2, 0]]), torch.tensor([0, 1, 2, 0]), torch.tensor(1)):
+        for ask in (policy.log_prob, policy.entropy):
+            with pytest.raises(ValueError, match=r"orders must be of shape \(K, 3\) or \(3,\), got"):
+                ask(orders)
+    with pytest.raises(ValueError, match="temperature must be finite"):
+        policy.sample(1, math.inf)
+
+
 def test_impossible_requests_are_refused():
-    with pytest.raises(ValueError, match="temperature must not be negative, got -1"):
+    with pytest.raises(ValueError, match="temperature must be finite and not negative, got -1"):
         PlackettLuce(LOGITS).sample(1, -1)
     with pytest.raises(ValueError, match="above 0, got 0"):
         PlackettLuce(LOGITS).log_prob(ALL, 0)

@@ -104,3 +104,25 @@ def test_two_orders_learned_from_one_scan_are_not_called_the_same_run(tmp_path):
     assert found.notes == [
         f"{tmp_path}/runs/1: left out, for {tmp_path}/runs/0 reads another order of the same name."
     ]
+
+
+def test_runs_that_a_run_is_compared_with_are_found_inside_it(tmp_path):
+    make_run(tmp_path / "demo", policy="global")
+    make_run(tmp_path / "demo" / "fixed-row")
+    assert [run.path.name for run in expand([tmp_path])] == ["demo", "fixed-row"]
+    assert [run.path.name for run in expand([tmp_path / "demo"])] == ["demo", "fixed-row"]
+
+
+def test_images_go_by_the_name_of_their_directory_wherever_it_lies(tmp_path):
+    roots = {"default": None, "here": "/here/fashion-mnist", "there": "/there/mnist"}
+    for name, root in roots.items():
+        run = make_run(tmp_path / name, seed=len(name))
+        text = (run.path / "config.yaml").read_text()
+        text = text.replace("name: digits", "name: idx").replace("root: null", f"root: {root or 'null'}")
+        (run.path / "config.yaml").write_text(text)
+    found = collect(expand([tmp_path])).results
+    assert {result.run.path.name: result.data for result in found} == {
+        "default": "fashion-mnist 4x4",
+        "here": "fashion-mnist 4x4",
+        "there": "mnist 4x4",
+    }

@@ -91,6 +91,9 @@ def test_a_name_says_what_a_run_is_and_stays():
     assert name_of(run) == "transformer_xl-digits-4x4-hilbert-global-s0-b76e4b39"
     same = ["data.workers=3", "data.root=/elsewhere", "train.threads=2", "train.track=wandb", "train.keep=9"]
     assert name_of(build(run, overrides=[*same, "train.checkpoint_minutes=1"])) == name_of(run)
+    fashion = [f"data.root={root}" for root in ("null", "/here/fashion-mnist", "/there/mnist")]
+    names = [name_of(build(run, overrides=["data.name=idx", root])) for root in fashion]
+    assert names[0] == names[1] != names[2]
     other = ["train.epochs=41", "train.seed=1", "order.estimator=paper", "model.options.segment=4"]
     names = {name_of(build(run, overrides=[override])) for override in other}
     assert len(names | {name_of(run)}) == 5

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from reorder.comparisons import ROW, Comparison
+from reorder.config import Data, images_of
 from reorder.figures import Curve, draw_curves, stage_spans
 from reorder.results import Mean, Result, by_order, scan_name, start_of, top1
 from reorder.scans import SCANS
@@ -178,12 +179,12 @@ def learning_figure(results: Sequence[Result]) -> Figure | None:
 class Prior(NamedTuple):
     grid: tuple[int, int]
     reductions: dict[str, dict[str, tuple[float, float]]]  # by scan and encoding: percent, standard error
-    data: str | None = None  # the name of the dataset, if it is known
+    images: str | None = None  # their name, if it is known
     tokenizer: str = ""
 
     def fits(self, result: Result) -> bool:
         """Whether a run reads a fixed order of these data and this grid."""
-        same = self.data in (None, result.summary["data"]) and result.grid == self.grid
+        same = self.images in (None, result.keys["data.root"]) and result.grid == self.grid
         return same and result.summary["policy"] == "none"
 
 
@@ -209,9 +210,10 @@ def read_prior(path: Path) -> Prior:
             }
             for scan, kinds in content["orders"].items()
         }
-        data = content.get("data", {}).get("name")
+        data = content.get("data")
+        images = images_of(Data(data["name"], data.get("root"))) if data else None
         tokenizer = content.get("tokenizer", {}).get("tokenizer", "")
-        return Prior((content["grid"][0], content["grid"][1]), reductions, data, tokenizer)
+        return Prior((content["grid"][0], content["grid"][1]), reductions, images, tokenizer)
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -10,6 +10,8 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # of Debian's package dataset-fashion-mnist
+
 
 def _choose(key: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
@@ -186,6 +188,13 @@ _READ_BY = {"none": {"policy", "scan"}, "random": {"policy", "scan"}, "noise": _
 _READ_BY_PRIOR = {"tokenizer", "weights"}
 
 
+def images_of(data: Data) -> str:
+    """The name of the images: of a reader that serves many datasets, that of their directory."""
+    if data.name == "idx":
+        return Path(data.root or FASHION_MNIST).name
+    return Path(data.root).name if data.name == "image_folder" and data.root else data.name
+
+
 def keys_that_matter(experiment: Experiment) -> dict[str, Any]:
     """The keys that decide what a run computes, with their values.
 
@@ -200,8 +209,8 @@ def keys_that_matter(experiment: Experiment) -> dict[str, Any]:
     order = experiment.order
     read = _READ_BY.get(order.policy, set(dataclasses.asdict(order)))
     read = read | _READ_BY_PRIOR if order.scan == "prior" else read - _READ_BY_PRIOR
-    root = experiment.data.root if experiment.data.name in ("idx", "image_folder") else None
-    found["data.root"] = Path(root).name if root else None
+    images = images_of(experiment.data)
+    found["data.root"] = None if images in (experiment.data.name, FASHION_MNIST.name) else images
     return {
         key: value
         for key, value in found.items()

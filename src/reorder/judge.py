@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from reorder import order as orders
-from reorder.config import Experiment, build
+from reorder.config import Experiment, build, images_of
 from reorder.distributed import World, wait_for_all
 from reorder.evaluate import PairedDifference, bootstrap, paired_difference
 from reorder.learner import random_order
@@ -149,7 +149,9 @@ def order_sensitivity(directory: RunDir, overrides: list[str], world: World | No
     grid = unwrapped(run.model).grid
     own = run.learner.order(run.step - 1).cpu()
     tried = {"own": own, **{name: scan(*grid) for name, scan in SCANS.items()}}
-    tried |= {"own-reversed": own.flip(0), "random": random_order(grid, run.experiment.train.seed)}
+    # Not of the seed itself: order.scan=random has trained in that one.
+    other = random_order(grid, run.experiment.train.seed + 1)
+    tried |= {"own-reversed": own.flip(0), "random": other}
     found = {name: _evaluate(directory, run, order, name) for name, order in tried.items()}
     correct = {name: torch.from_numpy(np.load(where / "correct.npy")) for name, (where, _) in found.items()}
     rows: list[tuple[Cell, ...]] = []
@@ -200,6 +202,7 @@ def compare_runs(a: RunDir, b: RunDir) -> PairedDifference:
     """The paired difference in top-1 of two finished runs that were validated on the same images."""
     ours, theirs = a.experiment().data, b.experiment().data
     found = {f"data.{key}": (value, getattr(theirs, key)) for key, value in dataclasses.asdict(ours).items()}
+    found["data.root"] = images_of(ours), images_of(theirs)  # wherever they lie
     correct_a, correct_b = _correct(a), _correct(b)
     found["number of images"] = len(correct_a), len(correct_b)
     for key, (first, second) in found.items():

@@ -1,12 +1,10 @@
 """Where policy, estimator and curriculum meet: what a training loop asks for the order of each batch."""
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from reorder import curriculum
+from reorder import curriculum, distributed
 from reorder.order import validate
 from reorder.policy import PlackettLuce
 from reorder.reward import Estimator
@@ -32,8 +30,11 @@ def random_order(grid: tuple[int, int], seed: int) -> Tensor:
 
 
 def step_generator(seed: int, step: int) -> torch.Generator:
-    """Noise for one step; on the CPU, so that every device gets the same."""
-    entropy = np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0]
+    """Noise for one step; on the CPU, so that every device gets the same.
+
+    A spawn key, for a sequence [seed, step] would be padded with zeros to what seeds rank 0's dropout.
+    """
+    entropy = np.random.SeedSequence(seed, spawn_key=(step,)).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(entropy >> np.uint64(1)))
 
 
@@ -96,10 +97,12 @@ class OrderLearner(nn.Module):
             ...
         learner.order()  # what to use at test time
 
-    The order of a step is a function of (seed, step, logits), so that all processes of a parallel run agree
-    on it and a resumed run continues with it; `state_dict` holds the logits and the baseline. It is small
-    and can stay on the CPU whatever the model is on. With `learn=False` orders are drawn alike but the policy
-    never moves: what remains is the effect of the noise, to compare with.
+    The order of a step is a function of (seed, step, logits), so that a resumed run continues with it;
+    `state_dict` holds the logits and the baseline. Where torch.distributed is set up, rewards are averaged
+    over all processes, so that they stay alike without DistributedDataParallel around the learner: every
+    process must call `loss` in every step. It is small and can stay on the CPU whatever the model is on. With
+    `learn=False` orders are drawn alike but the policy never moves: what remains is the effect of the noise,
+    to compare with.
     """
 
     first: Tensor
@@ -141,7 +144,6 @@ class OrderLearner(nn.Module):
         self.peak_temperature = peak_temperature
         self.seed = seed
         self.learn = learn
-        self.average: Callable[[Tensor], Tensor] = lambda reward: reward  # over the processes of a run
         self._drawn: tuple[Tensor, float] | None = None
 
     def stage(self, step: int) -> str:
@@ -166,13 +168,18 @@ class OrderLearner(nn.Module):
         return orders[0]
 
     def loss(self, losses: Tensor) -> Tensor:
-        """The REINFORCE term for the batch last sampled for, from its losses (B,), or zero."""
+        """The REINFORCE term for the batch last sampled for, from its losses (B,), or zero.
+
+        Losses that are not finite teach nothing: with them the baseline would never be finite again.
+        """
         if self._drawn is None:
             raise RuntimeError("call sample(step) before loss(losses)")
         orders, heat = self._drawn
         if heat == 0 or not self.learn:
             return losses.new_zeros(())
-        rewards = self.average(-losses.detach().mean()).reshape(1).to(self.policy.logits)
+        rewards = distributed.mean(-losses.detach().mean()).reshape(1).to(self.policy.logits)
+        if not rewards.isfinite():
+            return losses.new_zeros(())
         return self.estimator.loss(self.policy, orders, rewards, heat)
 
     def order(self, step: int | None = None) -> Tensor:

@@ -38,8 +38,8 @@ class PlackettLuce(nn.Module):
 
         The noise is drawn where the generator lives, so that one seed gives one order on every device.
         """
-        if not temperature >= 0:
-            raise ValueError(f"temperature must not be negative, got {temperature}")
+        if not 0 <= temperature < float("inf"):
+            raise ValueError(f"temperature must be finite and not negative, got {temperature}")
         if temperature == 0:
             return self.mode().expand(count, -1)
         device = generator.device if generator is not None else self.logits.device
@@ -74,6 +74,11 @@ class PlackettLuce(nn.Module):
         """
         if not temperature > 0:
             raise ValueError(f"orders have a probability at temperatures above 0, got {temperature}")
+        if orders.shape[-1:] != self.logits.shape:
+            patches = len(self.logits)
+            raise ValueError(
+                f"orders must be of shape (K, {patches}) or ({patches},), got {tuple(orders.shape)}"
+            )
         chosen = (self.logits.double() / temperature)[orders]
         return chosen, _log_sum_of_rest(chosen)
 

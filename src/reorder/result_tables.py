@@ -31,7 +31,7 @@ from reorder.results import (
 from reorder.tables import Cell, Number, PValue, Table
 
 IMAGES = "by bootstrap over the validation images; it does not include the variation between seeds"
-COSTS = ("images/s", "parameters", "wall time (min)")
+COSTS = ("images/s", "parameters", "training steps (min)", "wall time (min)")
 COMPARED = ("order", "compared with", "which is", "model", "difference (points)")
 JUDGED = ("95% from", "to", "p")
 
@@ -51,7 +51,7 @@ def runs_table(collection: Collection) -> Table:
                 Number(100 * summary["top5"]),
                 Number(summary["images_per_second"], digits=0),
                 Number(summary["parameters"], digits=0),
-                Number(summary["seconds"] / 60, digits=1),
+                *_minutes([result]),
             )
         )
     headings = ("order", "model", "top-1 (%)", "data", "seed", "top-5 (%)", *COSTS)
@@ -77,7 +77,7 @@ def orders_table(results: Sequence[Result]) -> Table:
                 Number(100 * float(np.mean([r.summary["top5"] for r in group]))),
                 Number(speed.value, digits=0),
                 Number(group[0].summary["parameters"], digits=0),
-                Number(float(np.mean([r.summary["seconds"] for r in group])) / 60, digits=1),
+                *_minutes(group),
             )
         )
     headings = ("order", "model", "top-1 (%)", "± over images", "data", "seeds", "top-5 (%)", *COSTS)
@@ -86,6 +86,13 @@ def orders_table(results: Sequence[Result]) -> Table:
         "validation images, of the images' means over seeds, has its own column."
     )
     return Table("orders", caption, headings, rows, [])
+
+
+def _minutes(group: Sequence[Result]) -> tuple[Cell, Cell]:
+    """Mean minutes of training steps, and in all, with validation and checkpoints; older runs lack that."""
+    steps = Number(float(np.mean([result.summary["seconds"] for result in group])) / 60, digits=1)
+    wall = [result.summary["wall_seconds"] for result in group if "wall_seconds" in result.summary]
+    return steps, Number(float(np.mean(wall)) / 60, digits=1) if len(wall) == len(group) else ""
 
 
 def _percent(mean: Mean) -> Number:

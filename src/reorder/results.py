@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reorder.backbones import BACKBONES
-from reorder.config import Experiment, Order, keys_that_matter
-from reorder.data import idx
+from reorder.config import Experiment, Order, images_of, keys_that_matter
 from reorder.run_dir import RunDir
 from reorder.scans import SCANS
 
@@ -59,12 +58,13 @@ def expand(paths: Iterable[Path]) -> list[RunDir]:
 
 
 def _run_directories(path: Path) -> Iterable[RunDir]:
+    inside = "*"
     if (path / "config.yaml").exists() or (path / "log.txt").exists():
         yield RunDir(path)
-    elif path.is_dir():
-        for entry in sorted(path.iterdir()):
-            if entry.is_dir():
-                yield from _run_directories(entry)
+        inside = "fixed-*"  # the runs that it is compared with
+    for entry in sorted(path.glob(inside)):
+        if entry.is_dir():
+            yield from _run_directories(entry)
 
 
 def collect(runs: Sequence[RunDir]) -> Collection:
@@ -102,17 +102,13 @@ def _result(run: RunDir, summary: dict[str, Any], experiment: Experiment, notes:
     """A finished run; files that cannot be read are noted."""
     model, data = experiment.model, experiment.data
     options = [f"{key}={value}" for key, value in sorted(model.options.items())]
-    # idx and image_folder say nothing about the images; the name of their directory does
-    root = data.root or (str(idx.DEBIAN) if data.name == "idx" else "")
-    images = Path(root).name if root and data.name in ("idx", "image_folder") else data.name
     rows, columns = summary["grid"]
     keys = keys_that_matter(experiment) | {"order.scan": scan_name(summary)}
     del keys["train.seed"]
     if summary["policy"] == "none" and start_of(summary).endswith(".json"):  # files of one name may differ
         digest = hashlib.sha256(json.dumps(summary["order"]).encode()).hexdigest()
         keys["order.scan"] += f" ({digest[:8]})"
-    if root:
-        keys["data.root"] = Path(root).name
+    keys["data.root"] = images_of(data)
     correct, metrics = None, []
     try:
         correct = np.load(run.path / "correct.npy").astype(bool)
@@ -127,7 +123,7 @@ def _result(run: RunDir, summary: dict[str, Any], experiment: Experiment, notes:
         summary,
         keys,
         " ".join([model.name, model.size, *options]),
-        f"{images} {rows}x{columns}",
+        f"{images_of(data)} {rows}x{columns}",
         order_name(summary),
         correct,
         metrics,

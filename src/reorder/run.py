@@ -1,5 +1,6 @@
 """A run while it is under way: what it consists of, how it is set up, saved and restored."""
 
+import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -59,6 +60,8 @@ class Run:
     ema: AveragedModel | None = None
     step: int = 0
     seconds: float = 0.0  # spent on training steps
+    earlier: float = 0.0  # seconds in all, before this process
+    since: float = field(default_factory=time.perf_counter)
     skipped: int = 0
     skipped_in_a_row: int = 0
     validation: Evaluation | None = None  # at the end of the last epoch
@@ -69,6 +72,11 @@ class Run:
     @property
     def total_steps(self) -> int:
         return self.experiment.train.epochs * self.loader.steps_per_epoch
+
+    @property
+    def wall_seconds(self) -> float:
+        """Since the run began, but for pauses and what was lost with them."""
+        return self.earlier + time.perf_counter() - self.since
 
     def autocast(self) -> AbstractContextManager:
         precision = self.experiment.train.precision
@@ -112,8 +120,6 @@ def setup(experiment: Experiment, world: World | None = None, prior: dict[str, A
     initial = initial_order(prior["chosen"]["scan"] if prior else order.scan, model.grid, settings.seed)
     # The learner is small and stays on the CPU: its float64 sums are not for every accelerator.
     learner = _learner(experiment, model.grid, initial, settings.epochs * loader.steps_per_epoch)
-    if isinstance(learner, OrderLearner):
-        learner.average = mean
     groups = [
         *weight_groups(model, settings.decay_all),
         {"params": [*learner.parameters()], "lr": order.learning_rate},
@@ -245,6 +251,7 @@ def save(run: Run, directory: RunDir) -> None:
         state = {key: getattr(run, key) for key in PLAIN_STATE}
         state |= {"so_far": asdict(so_far), "optimizer": run.optimizer.state_dict()}
         state |= {"scaler": run.scaler.state_dict(), "broken": run.loader.broken}
+        state |= {"wall_seconds": run.wall_seconds}
         directory.save_checkpoint(run.step, Checkpoint(tensors, state), run.experiment.train.keep)
         directory.write_metrics(run.metrics)
         directory.write_policy(run.moments, run.initial)
@@ -276,6 +283,7 @@ def restore(run: Run, directory: RunDir, display: Display) -> None:
     load_tensors(run, checkpoint.tensors)
     for key in PLAIN_STATE:
         setattr(run, key, checkpoint.state[key])
+    run.earlier = checkpoint.state.get("wall_seconds", run.seconds)  # older ones lack it
     total = SoFar(**checkpoint.state["so_far"])  # each rank takes its share
     size = run.world.size
     run.so_far = SoFar(total.loss / size, total.right / size, total.seen / size, total.began)

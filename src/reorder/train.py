@@ -284,6 +284,7 @@ def summarise(run: Run, result: Evaluation, order: Tensor) -> dict[str, Any]:
         "broken_images": len(run.loader.broken),
         "images_per_second": trained / run.seconds,
         "seconds": run.seconds,
+        "wall_seconds": run.wall_seconds,
         "order": order.tolist(),
     }
 

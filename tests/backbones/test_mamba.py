@@ -3,6 +3,7 @@
 # B images, N patches, L = N + 1 tokens, D width, S states per channel
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -152,7 +153,7 @@ def test_with_one_scan_only_a_class_token_that_is_last_sees_all_patches() -> Non
 
 
 def test_one_scan_is_causal_and_needs_no_grid() -> None:
-    model = build(None, scans=1)
+    model = build(None, scans=1, readout="first")
     assert torch.equal(influence(model, 11), torch.ones(11, 11, dtype=torch.bool).tril())
 
 
@@ -259,3 +260,17 @@ def test_bad_options_and_inputs() -> None:
         ValueError, match=r"order must be \(15,\) or \(2, 15\) for a grid of 3 x 5, got \(7,\)"
     ):
         build(vertical="order")(tokens(), torch.arange(7))
+
+
+def test_a_class_token_that_will_see_no_patch_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match="set readout=last"):
+        build(scans=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build()
+        build(scans=1, readout="first")  # asked for
+
+
+def test_an_order_may_lie_on_another_device_than_the_tokens() -> None:
+    slots = vertical_slots((2, 3), torch.arange(6), 1, torch.device("meta"))
+    assert (slots.device.type, slots.shape) == ("meta", (6,))

@@ -54,10 +54,10 @@ def test_the_raw_file_is_taken_if_both_are_there(tmp_path):
 
 def test_debians_fashion_mnist_is_found(tmp_path, monkeypatch):
     tree(tmp_path / "fashion-mnist", ".gz")
-    assert str(idx.DEBIAN) == "/usr/share/datasets/fashion-mnist"
-    monkeypatch.setattr(idx, "DEBIAN", tmp_path / "fashion-mnist")
+    assert str(idx.FASHION_MNIST) == "/usr/share/datasets/fashion-mnist"
+    monkeypatch.setattr(idx, "FASHION_MNIST", tmp_path / "fashion-mnist")
     assert len(load_dataset(Data(name="idx"), (5, 5)).train) == 20
-    monkeypatch.setattr(idx, "DEBIAN", tmp_path / "missing")
+    monkeypatch.setattr(idx, "FASHION_MNIST", tmp_path / "missing")
     with pytest.raises(ValueError, match=r"data.name=idx needs data.root="):
         load_dataset(Data(name="idx"), (5, 5))
 

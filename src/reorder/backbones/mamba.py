@@ -3,6 +3,7 @@
 # B images, N = rows * columns patches, L = N + 1 tokens, D width, S states per channel
 
 import math
+import warnings
 
 import torch
 from torch import Tensor, nn
@@ -107,8 +108,8 @@ class Block(nn.Module):
 class Mamba(nn.Module):
     """ARM's backbone; `vertical`: the transposed scans follow the grid of slots, or the order itself.
 
-    `readout`: where the class token is read among the patches, or the mean of the patches in its place. Given
-    and returned, it is the first token all the same.
+    `readout`: where the class token is read among the patches, or the mean of the patches in its place; by
+    default first, as in ARM. Given and returned, it is the first token all the same.
     """
 
     def __init__(
@@ -121,13 +122,21 @@ class Mamba(nn.Module):
         checkpointing: bool = False,
         scans: int = 4,
         vertical: str = "grid",
-        readout: str = "first",
+        readout: str | None = None,
     ):
         super().__init__()
         if scans not in (1, 4):
             raise ValueError(f"scans must be 1 or 4, got {scans!r}")
         if vertical not in VERTICAL:
             raise ValueError(f"unknown vertical {vertical!r}; choose from {list(VERTICAL)}")
+        if readout is None:
+            readout = "first"
+            if scans == 1:
+                warnings.warn(
+                    "with scans=1 a class token that is read first sees no patch, so that all images get the "
+                    "same logits; set readout=last, or mean",
+                    stacklevel=2,
+                )
         if readout not in READOUTS:
             raise ValueError(f"unknown readout {readout!r}; choose from {list(READOUTS)}")
         if grid is None and scans == 4:
@@ -191,4 +200,5 @@ def vertical_slots(grid: tuple[int, int], order: Tensor | None, images: int, dev
             f"order must be ({rows * columns},) or ({images}, {rows * columns}) "
             f"for a grid of {rows} x {columns}, got {tuple(order.shape)}"
         )
+    order = order.to(device)
     return invert(order).gather(-1, by_columns[order])

@@ -10,17 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from reorder.config import FASHION_MNIST
+
 TRAIN = ("train",)
 VALIDATION = ("t10k", "test")  # MNIST's word and EMNIST's
-DEBIAN = Path("/usr/share/datasets/fashion-mnist")  # of the package dataset-fashion-mnist
 
 
 def find(root: str | None) -> Path:
     """The directory to read: `data.root`, or Debian's Fashion-MNIST where that is installed."""
     if root is None:
-        if not DEBIAN.is_dir():
+        if not FASHION_MNIST.is_dir():
             raise ValueError("data.name=idx needs data.root=, the directory of the IDX files")
-        return DEBIAN
+        return FASHION_MNIST
     if not Path(root).is_dir():
         raise ValueError(f"data.root={root} is not a directory")
     return Path(root)

@@ -1,12 +1,11 @@
 """Figures of the prior: reduction by order, and the paper's scatter of accuracy against reduction."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from reorder.config import Data
+from reorder.config import Data, images_of
 from reorder.prior.compressibility import ENCODINGS
 from reorder.prior.ranking import FLOOR, MEASURES, value
 from reorder.run_dir import RunDir
@@ -52,7 +51,7 @@ def match_run(
         raise ValueError(f"{run.path} is not finished; train it with: reorder train --resume {run.path}")
     if summary["policy"] != "none":
         raise ValueError(f"{run.path} is of order.policy={summary['policy']}; --runs takes fixed orders")
-    if data.name != measured.name or Path(data.root or "").name != Path(measured.root or "").name:
+    if (data.name, images_of(data)) != (measured.name, images_of(measured)):
         names = [" ".join(filter(None, (each.name, each.root))) for each in (data, measured)]
         raise ValueError(f"{run.path} was trained on {names[0]}, but {names[1]} is measured")
     if tuple(summary["grid"]) != grid:
