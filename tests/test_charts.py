@@ -99,3 +99,21 @@ def test_a_prior_of_other_images_is_not_drawn(sweep, tmp_path):
         (tmp_path / "prior.json").write_text(json.dumps({"grid": [4, 4], "orders": row, "data": measured}))
         fashion = run._replace(keys=run.keys | {"data.root": "fashion-mnist"})
         assert charts.read_prior(tmp_path / "prior.json").fits(fashion) == fits
+
+
+def test_what_stands_side_by_side_is_of_the_same_seeds(tmp_path):
+    for seed, right in enumerate((30, 54)):
+        make_run(tmp_path / f"row-{seed}", seed=seed, accuracy=right)
+    make_run(tmp_path / "learned", policy="global", accuracy=36)
+    axes = charts.learning_figure(collect(expand([tmp_path])).results).axes[0]
+    heights = {c.get_label(): c.lines[0].get_ydata().tolist() for c in axes.containers}
+    assert heights == {"fixed": [pytest.approx(50)], "learned from it (REOrder)": [pytest.approx(60)]}
+
+
+def test_points_are_at_a_scans_compressibility_and_accuracy(sweep):
+    results = collect(expand([sweep])).results
+    prior = charts.Prior((4, 4), {"row": {"unigram": (20.0, 0.5)}, "column": {"unigram": (25.0, 0.1)}})
+    (points,) = charts.compressibility_figure(results, [prior]).axes[0].containers
+    across, up = points.lines[0].get_xdata(), points.lines[0].get_ydata()
+    assert list(across) == [20, 25]
+    assert list(up) == pytest.approx([100 * correct_of(sweep, name).mean() for name in ("row", "column")])

@@ -71,17 +71,17 @@ def test_the_deviation_between_scans_is_what_the_error_leaves():
     assert Sensitivity("m", "d", means, 3, 0.5, 0.5).between == 0
 
 
-def learned(kind, start, by_seed, policy="global", settings=""):
+def learned(kind, start, by_seed, policy="global", settings="", model="m"):
     """A comparison of ten images, of which so many tenths more are right in the learned order."""
     pairs = []
     for seed, difference in by_seed.items():
         summary = {"policy": policy, "scan": start}
-        order = {"global": f"learned from {start}", "noise": f"{start}, noise only"}[policy] + settings
+        order = {"global": f"learned from {start}", "noise": f"{start}, equal noise"}[policy] + settings
         a, b = np.arange(10) < 10 * max(0, difference), np.arange(10) < -10 * min(0, difference)
         result = SimpleNamespace(seed=seed, summary=summary, order=order, correct=a)
         paired = SimpleNamespace(difference=difference)
         pairs.append(Pair(result, SimpleNamespace(correct=b), paired))
-    return Comparison(("m", "d", order), kind, "other", pairs)
+    return Comparison((model, "d", order), kind, "other", pairs)
 
 
 def test_gains_are_means_over_starts_of_the_seeds_that_all_have():
@@ -101,6 +101,23 @@ def test_gains_are_means_over_starts_of_the_seeds_that_all_have():
         "m, d, against row-major: not from row, column, for want of a partner.",
         "m, d, against best fixed scan: not from row, column, for want of a partner.",
     ]
+
+
+def test_the_gain_of_several_models_is_their_mean_seed_by_seed():
+    of = {"vit mini": (0.9, 0.9), "mamba mini": (0.1, 0.2), "longformer mini": (0.3, -0.4)}
+    comparisons = [
+        learned(START, start, dict(enumerate(differences)), model=model)
+        for model, differences in of.items()
+        for start in ("row", "column")
+    ]
+    *_, pooled = gains(comparisons)[0]
+    assert pooled.model == "mean of 2 models, without the ViT"
+    assert pooled.differences == pytest.approx([0.2, -0.1])
+    assert pooled.mean.seed_error == pytest.approx(0.15)
+    seeds = [[(i < 1) / 2 + (i < 3) / 2 for i in range(10)], [(i < 2) / 2 - (i < 4) / 2 for i in range(10)]]
+    assert pooled.mean.image_error == pytest.approx(np.mean(seeds, axis=0).std() / math.sqrt(10))
+    fewer = [*comparisons[:-2], learned(START, "row", {0: 0.1}, model="longformer mini")]
+    assert all("mean of" not in gain.model for gain in gains(fewer)[0])
 
 
 def test_a_gain_of_one_seed_has_the_error_over_images():
@@ -126,7 +143,7 @@ def test_paired_differences_by_brute_force(sweep):
     found = {(c.kind, c.name[2]): c for c in compare(collect(expand([sweep])).results).comparisons}
     assert set(found) == {
         (ROW, "column, fixed"),
-        (ROW, "row, noise only"),
+        (ROW, "row, equal noise"),
         *((kind, "learned from row") for kind in (ROW, START, NOISE, BEST)),
     }
     partners = {ROW: "row", START: "row", NOISE: "noise", BEST: "column"}

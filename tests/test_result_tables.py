@@ -13,7 +13,7 @@ from reorder.tables import Number
 
 def test_what_is_compared_in_a_study_of_two_models_by_hand(study):
     table = result_tables.differences_table(compare(collect(expand([study])).results))
-    row, column, spiral, noise = "row, fixed", "column, fixed", "spiral, fixed", "row, noise only"
+    row, column, spiral, noise = "row, fixed", "column, fixed", "spiral, fixed", "row, equal noise"
     learned, again = "learned from row", "order learned from row, fixed"
     third = 10 / 3  # the standard error of three values of which one differs by ten
     assert {
@@ -138,3 +138,28 @@ def test_a_scan_that_a_prior_chose_is_tested_once(tmp_path):
         if each.summary["scan"] == "row"
     ]
     assert result_tables.sensitivity_table(results + chosen) == result_tables.sensitivity_table(results)
+
+
+def test_the_table_of_gains_has_each_number_under_its_heading(tmp_path):
+    """Two starts, two seeds: of 60 images 6 are 10 points, so +10 and +20 from row, 0 and +20 from column."""
+    for start, fixed, found in (("row", (30, 30), (36, 42)), ("column", (30, 24), (30, 36))):
+        for seed in range(2):
+            make_run(tmp_path / f"{start}-{seed}", start, "none", seed, fixed[seed])
+            make_run(tmp_path / f"{start}-learned-{seed}", start, "global", seed, found[seed])
+    table = result_tables.gains_table(compare(collect(expand([tmp_path])).results))
+    row = dict(zip(table.headings, table.rows[0], strict=True))
+    assert (row["compared with"], row["model"], row["data"]) == (START, "vit mini", "digits 4x4")
+    assert row["difference (points)"] == Number(pytest.approx(12.5), pytest.approx(7.5))
+    assert (row["starts"].value, row["seeds"].value) == (2, 2)
+    limits = stats.t.interval(0.95, 1, 12.5, 7.5)
+    assert (row["95% from"].value, row["to"].value) == pytest.approx(limits)
+    assert row["p"].value == pytest.approx(stats.ttest_1samp([5, 20], 0).pvalue)
+
+
+def test_the_time_of_runs_that_did_not_record_it_is_left_empty(tmp_path):
+    old, new = make_run(tmp_path / "old"), make_run(tmp_path / "new", "column")
+    new.write_summary(new.summary() | {"wall_seconds": 90.0})
+    table = result_tables.runs_table(collect([old, new]))
+    cells = [dict(zip(table.headings, row, strict=True)) for row in table.rows]
+    assert [cell["training steps (min)"].value for cell in cells] == [1, 1]
+    assert [getattr(cell["wall time (min)"], "value", "") for cell in cells] == ["", 1.5]

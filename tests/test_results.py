@@ -23,7 +23,7 @@ def test_means_over_seeds_and_both_errors_by_hand(sweep):
     assert [name[2] for name in groups] == [
         "row, fixed",
         "column, fixed",
-        "row, noise only",
+        "row, equal noise",
         "learned from row",
     ]
     mean = top1(groups["vit mini", "digits 4x4", "learned from row"])
@@ -70,7 +70,8 @@ def test_names_of_orders():
     )
     assert order_name({"scan": "row", "policy": "random"}) == "random every batch"
     assert (
-        order_name({"scan": "prior", "prior_scan": "snake", "policy": "noise"}) == "prior (snake), noise only"
+        order_name({"scan": "prior", "prior_scan": "snake", "policy": "noise"})
+        == "prior (snake), equal noise"
     )
 
 

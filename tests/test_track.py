@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from matplotlib.figure import Figure
 
 from reorder import track
 from reorder.config import Experiment, Train
@@ -36,18 +35,6 @@ def test_maps_are_coloured_from_dark_to_light_and_enlarged_without_blurring():
         assert (block == block[0]).all()
         assert np.abs(block[0].astype(int) - colour).max() <= 16
     assert len(np.unique(track.pixels(np.ones((300, 2))))) <= 3  # a flat map does not divide by zero
-
-
-def test_figures_become_pixels():
-    figure = Figure(figsize=(2, 1), dpi=50, facecolor="red")
-    drawn = track.pixels(figure)
-    assert drawn.shape == (50, 100, 3)
-    assert (drawn == [255, 0, 0]).all()
-
-
-def test_volumes_are_refused():
-    with pytest.raises(ValueError, match=r"a map \(H, W\) or a figure is needed, got shape \(2, 2, 2\)"):
-        track.pixels(np.zeros((2, 2, 2)))
 
 
 def test_a_missing_tracker_names_the_install_command(monkeypatch, tmp_path):

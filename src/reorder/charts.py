@@ -69,7 +69,7 @@ def _wrapped(text: str, width: int) -> str:
     return "\n".join(textwrap.wrap(text, width, break_long_words=False))
 
 
-def _legend(figure: Figure, found: dict[str, Any] | None = None) -> None:
+def _legend(figure: Figure, found: dict[str, Any] | None = None, title: str = "") -> None:
     """One legend of all panels, or of what is given, below them: as many columns as fit the width."""
     if found is None:
         found = {}
@@ -77,11 +77,15 @@ def _legend(figure: Figure, found: dict[str, Any] | None = None) -> None:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 found.setdefault(label, handle)
     width, height = figure.get_size_inches()
-    labels = [_wrapped(label, int((width - 0.8) / LETTER)) for label in found]
+    letters = int((width - 0.8) / LETTER)
+    labels = [_wrapped(label, letters) for label in found]
     longest = max(len(line) for label in labels for line in label.splitlines())
     columns = min(len(labels), max(1, int(width / (LETTER * longest + 0.7))))
-    figure.legend([*found.values()], labels, loc="outside lower center", ncols=columns, fontsize=9)
-    figure.set_size_inches(width, height + 0.2 * (math.ceil(len(labels) / columns) - 1))
+    title = _wrapped(title, letters)
+    where = {"loc": "outside lower center", "ncols": columns}
+    figure.legend([*found.values()], labels, **where, fontsize=9, title=title, title_fontsize=9)
+    lines = math.ceil(len(labels) / columns) - 1 + len(title.splitlines())
+    figure.set_size_inches(width, height + 0.2 * lines)
 
 
 def change_figure(comparisons: Sequence[Comparison]) -> Figure | None:
@@ -124,17 +128,25 @@ def change_figure(comparisons: Sequence[Comparison]) -> Figure | None:
     limits = [axes.get_ylim() for axes in panels]
     for axes in panels:  # so that grids and datasets can be compared by eye
         axes.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
-    _legend(figure)
+    _legend(figure, title=ERRORS)
     return figure
 
 
 def learning_figure(results: Sequence[Result]) -> Figure | None:
-    """Fixed against learned: top-1 by scan, a panel for each model and dataset that learned."""
+    """Fixed against learned: top-1 by scan, a panel for each model and dataset that learned.
+
+    What stands side by side is of the same seeds.
+    """
     shown: dict[tuple[str, str], dict[str, dict[str, list[Mean]]]] = defaultdict(lambda: defaultdict(dict))
-    for (model, data, _), group in by_order(results).items():
+    seeds: dict[tuple[str, str, str], list[set[int]]] = defaultdict(list)
+    groups = {name: g for name, g in by_order(results).items() if g[0].summary["policy"] in POLICIES}
+    for (model, data, _), group in groups.items():
+        seeds[model, data, scan_name(group[0].summary)].append({result.seed for result in group})
+    for (model, data, _), group in groups.items():
         policy, scan = group[0].summary["policy"], scan_name(group[0].summary)
-        if policy in POLICIES:
-            shown[model, data][policy].setdefault(scan, []).append(top1(group))
+        common = set.intersection(*seeds[model, data, scan])
+        alike = [result for result in group if result.seed in common] or group
+        shown[model, data][policy].setdefault(scan, []).append(top1(alike))
     shown = {
         name: found
         for name, found in shown.items()
@@ -172,7 +184,7 @@ def learning_figure(results: Sequence[Result]) -> Figure | None:
         axes.set_title(f"{_wrapped(model, 34)}\n{_wrapped(data, 34)}", fontsize=10)
         axes.grid(axis="y", color="#dddddd")
         axes.set_axisbelow(True)
-    _legend(figure)
+    _legend(figure, title=ERRORS)
     return figure
 
 

@@ -65,6 +65,7 @@ class Gain(NamedTuple):
     data: str
     kind: str
     starts: int
+    seeds: list[int]
     differences: list[float]
     shares: list[np.ndarray]  # of the images, seed by seed
 
@@ -117,28 +118,35 @@ def _one_side(seeds: list[int]) -> str:
 
 
 def gains(comparisons: Sequence[Comparison]) -> tuple[list[Gain], list[str]]:
-    """What learning gains over several starts, with the seeds that all of them have; and notes."""
-    learned: dict[tuple[str, str], dict[str, dict[str, dict[int, Pair]]]] = {}  # kind, start, seed
+    """What learning gains over several starts, with the seeds that all of them have; and notes.
+
+    By model, and over all models but the ViT, which cannot tell orders apart.
+    """
+    learned: dict[tuple[str, str, str], dict[str, dict[str, dict[int, Pair]]]] = {}  # kind, start, seed
     for name, kind, _, pairs in comparisons:
         first = pairs[0].a
         if first.summary["policy"] == "global":
-            kinds = learned.setdefault((name[0] + settings_of(first), name[1]), {})
+            kinds = learned.setdefault((name[0], settings_of(first), name[1]), {})
             starts = kinds.setdefault(kind, {})
             starts.setdefault(start_of(first.summary), {pair.a.seed: pair for pair in pairs})
     found, notes = [], []
     for kind in (START, NOISE, ROW, BEST):
-        for (model, data), kinds in learned.items():
+        together: dict[tuple[str, str], list[Gain]] = defaultdict(list)  # by settings and data
+        for (model, settings, data), kinds in learned.items():
             of_all = dict.fromkeys(start for starts in kinds.values() for start in starts)
             starts = kinds.get(kind, {})
-            what = f"{model}, {data}, against {kind}"
+            what = f"{model}{settings}, {data}, against {kind}"
             if lacking := [start for start in of_all if start not in starts]:
                 notes.append(f"{what}: not from {', '.join(lacking)}, for want of a partner.")
             seeds = shared_seeds(starts)
             if any(len(by_seed) > len(seeds) for by_seed in starts.values()):
                 notes.append(f"{what}: {in_common(len(starts), 'starts', len(seeds))}.")
             if len(starts) > 1 and seeds:
-                by_seed = [[of[seed] for of in starts.values()] for seed in seeds]
-                found.append(_gain(model, data, kind, by_seed))
+                by_seed = {seed: [of[seed] for of in starts.values()] for seed in seeds}
+                found.append(_gain(model + settings, data, kind, by_seed))
+                if not model.startswith("vit"):
+                    together[settings, data].append(found[-1])
+        found += [gain for (settings, _), several in together.items() if (gain := _pooled(several, settings))]
     return found, notes
 
 
@@ -147,11 +155,24 @@ def shared_seeds(several: Mapping[str, Mapping[int, Any]]) -> list[int]:
     return sorted(set.intersection(*map(set, several.values()))) if several else []
 
 
-def _gain(model: str, data: str, kind: str, by_seed: list[list[Pair]]) -> Gain:
+def _gain(model: str, data: str, kind: str, by_seed: dict[int, list[Pair]]) -> Gain:
     """The gain of pairs by seed and start."""
-    means = [float(np.mean([pair.paired.difference for pair in pairs])) for pairs in by_seed]
-    shares = [np.mean([pair.shares for pair in pairs], axis=0) for pairs in by_seed]
-    return Gain(model, data, kind, len(by_seed[0]), means, shares)
+    means = [float(np.mean([pair.paired.difference for pair in pairs])) for pairs in by_seed.values()]
+    shares = [np.mean([pair.shares for pair in pairs], axis=0) for pairs in by_seed.values()]
+    return Gain(model, data, kind, len(next(iter(by_seed.values()))), [*by_seed], means, shares)
+
+
+def _pooled(several: list[Gain], settings: str) -> Gain | None:
+    """The mean gain of several models, seed by seed; None of one, or if starts, seeds or images differ."""
+    first = several[0]
+    alike = {(gain.starts, tuple(gain.seeds), len(gain.shares[0])) for gain in several}
+    if len(several) < 2 or len(alike) > 1:
+        return None
+    return first._replace(
+        model=f"mean of {len(several)} models, without the ViT{settings}",
+        differences=np.mean([gain.differences for gain in several], axis=0).tolist(),
+        shares=list(np.mean([gain.shares for gain in several], axis=0)),
+    )
 
 
 def in_common(count: int, what: str, seeds: int) -> str:

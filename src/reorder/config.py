@@ -188,6 +188,17 @@ _READ_BY = {"none": {"policy", "scan"}, "random": {"policy", "scan"}, "noise": _
 _READ_BY_PRIOR = {"tokenizer", "weights"}
 
 
+def reading_of(policy: str, start: str) -> str:
+    """What a run reads in, in a few words, from its policy and the name of its scan or order."""
+    names = {
+        "none": f"{start}, fixed",
+        "global": f"learned from {start}",
+        "noise": f"{start}, equal noise",
+        "random": "random every batch",
+    }
+    return names[policy]
+
+
 def images_of(data: Data) -> str:
     """The name of the images: of a reader that serves many datasets, that of their directory."""
     if data.name == "idx":

@@ -130,11 +130,11 @@ class Interval(NamedTuple):
     high: float
 
 
-def student_interval(values: Sequence[float], level: float = 0.95) -> Interval | None:
-    """Student's confidence interval of the mean of independent values; None for fewer than two."""
+def student_interval(values: Sequence[float]) -> Interval | None:
+    """Student's 95% confidence interval of the mean of independent values; None for fewer than two."""
     if len(values) < 2:
         return None
     from scipy.stats import t  # here, for it takes as long to import as all the rest
 
-    half = t.ppf((1 + level) / 2, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
+    half = t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
     return Interval(float(np.mean(values) - half), float(np.mean(values) + half))

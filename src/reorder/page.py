@@ -27,7 +27,7 @@ LONG_TABLE = 12  # rows from which a table gets a box to filter them
 SHOWN_NOTES = 4
 LEADING = ("change", "learning")  # figures that stand before the tables
 FOLDED = ("runs", "pairs")  # tables that are opened by a click
-KINDS = {"none": "fixed", "noise": "noise only", "global": "learned", "random": "random every batch"}
+KINDS = {"none": "fixed", "noise": "equal noise", "global": "learned", "random": "random every batch"}
 MOST_PATCHES = 4096  # that a browser can draw, and a page can hold, at every epoch
 
 

@@ -161,7 +161,7 @@ def describe(experiment: Experiment) -> str:
     reads = {
         "none": start,
         "global": f"learned from {start}",
-        "noise": f"{start} with noise",
+        "noise": f"{start}, equal noise",
         "random": f"random every batch, tests {start}",
     }
     flips = "" if data.augment == "flip" else ", no flips"

@@ -144,8 +144,8 @@ def gains_table(compared: Compared) -> Table:
     headings = ("compared with", "model", "difference (points)", *JUDGED, "± over images", "data", "starts")
     caption = (
         "What learning an order gains. Paired differences in top-1 of learned orders, in percentage points, "
-        "averaged over all starts before seeds are compared; the interval and p are Student's over seeds; "
-        "the error over the validation images has its own column."
+        "averaged over all starts, and in the last row of a kind over models, before seeds are compared; the "
+        "interval and p are Student's over seeds; the error over the validation images has its own column."
     )
     return Table("gains", caption, (*headings, "seeds"), rows, notes if rows else [])
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reorder.backbones import BACKBONES
-from reorder.config import Experiment, Order, images_of, keys_that_matter
+from reorder.config import Experiment, Order, images_of, keys_that_matter, reading_of
 from reorder.run_dir import RunDir
 from reorder.scans import SCANS
 
@@ -150,14 +150,7 @@ def scan_name(summary: dict[str, Any]) -> str:
 
 def order_name(summary: dict[str, Any]) -> str:
     """What a run reads in: a fixed scan, what was learned from one, or any order."""
-    start = scan_name(summary)
-    names = {
-        "none": f"{start}, fixed",
-        "global": f"learned from {start}",
-        "noise": f"{start}, noise only",
-        "random": "random every batch",
-    }
-    return names[summary["policy"]]
+    return reading_of(summary["policy"], scan_name(summary))
 
 
 def settings_of(result: Result) -> str:

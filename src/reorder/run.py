@@ -101,7 +101,7 @@ def setup(experiment: Experiment, world: World | None = None, prior: dict[str, A
     """Data, model, learner and optimizer of an experiment; a function of its seed and the prior, if any."""
     world = world or ALONE
     settings, order = experiment.train, experiment.order
-    check_options(experiment)
+    check_option_keys(experiment)
     check_machine(experiment, world)
     if settings.threads:
         torch.set_num_threads(settings.threads)
@@ -135,7 +135,7 @@ def setup(experiment: Experiment, world: World | None = None, prior: dict[str, A
     return run
 
 
-def check_options(experiment: Experiment) -> None:
+def check_option_keys(experiment: Experiment) -> None:
     """Refuse options of a backbone that have a key of their own, or come from the data."""
     for key in experiment.model.options:
         if key in ("name", "size", "image_size", "patch_size", "channels", "classes"):

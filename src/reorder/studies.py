@@ -188,22 +188,22 @@ def laptop_reorders() -> list[Planned]:
 
 
 def laptop_noise() -> list[Planned]:
-    """The same with REOrder's noise alone, against which any claim that learning helps is to be made."""
+    """The equal-noise control, against which any claim that learning helps is to be made."""
     return twin(paper_noise(), FASHION)
 
 
 def laptop_random() -> list[Planned]:
-    """The twin of paper/random, with two Transformer-XLs and REOrder's noise alone."""
+    """The twin of paper/random, with two Transformer-XLs and the equal-noise control."""
     return twin(with_control(paper_random()), FASHION)
 
 
 def laptop_no_flips() -> list[Planned]:
-    """The twin of paper/no-flips, with two Transformer-XLs and REOrder's noise alone."""
+    """The twin of paper/no-flips, with two Transformer-XLs and the equal-noise control."""
     return twin(with_control(paper_no_flips()), FASHION)
 
 
 def laptop_300_epochs() -> list[Planned]:
-    """The twin of paper/300-epochs, with two Transformer-XLs and REOrder's noise alone."""
+    """The twin of paper/300-epochs, with two Transformer-XLs and the equal-noise control."""
     return twin(with_control(paper_300_epochs()), FASHION)
 
 

@@ -26,8 +26,9 @@ from reorder.classifier import create_model
 from reorder.config import Experiment, build, keys_that_matter
 from reorder.data import Dataset, Loader, load_dataset
 from reorder.distributed import World, accelerator
+from reorder.patches import grid_of
 from reorder.presets import PRESETS, preset, with_order
-from reorder.run import check_machine, check_options, initial_order
+from reorder.run import check_machine, check_option_keys, initial_order
 from reorder.run_dir import LOCKED, RunDir
 from reorder.studies import STUDIES, Planned
 
@@ -208,13 +209,11 @@ def _digest(experiment: Experiment, needs: str | None) -> str:
 
 def check(task: Task) -> None:
     """Refuse what would fail only later: an impossible model or order, a directory with another run."""
-    check_options(task.experiment)
+    check_option_keys(task.experiment)
     _check_model(json.dumps(dataclasses.asdict(task.experiment.model)))
     if task.needs is None and task.experiment.order.scan != "prior":
         model = task.experiment.model
-        height, width = model.image_shape
-        grid = (height // model.patch_size, width // model.patch_size)
-        initial_order(task.experiment.order.scan, grid)
+        initial_order(task.experiment.order.scan, grid_of(model.image_shape, model.patch_size))
     if (task.directory.path / "config.yaml").exists():
         found = task.directory.experiment()
         if _digest(found, task.needs) != _digest(task.experiment, task.needs):

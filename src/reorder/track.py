@@ -10,8 +10,6 @@ from typing import Any, Protocol
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from reorder.config import Experiment
@@ -25,8 +23,8 @@ class Tracker(Protocol):
     def log(self, metrics: dict[str, Any], step: int) -> None:
         """Send those of the metrics that are numbers."""
 
-    def image(self, name: str, image: np.ndarray | Figure, step: int) -> None:
-        """Send a map (H, W), drawn in colours, or a figure."""
+    def image(self, name: str, image: np.ndarray, step: int) -> None:
+        """Send a map (H, W), drawn in colours."""
 
     def close(self) -> None:
         """Wait until all is sent."""
@@ -37,7 +35,7 @@ class Nowhere:
 
     def log(self, metrics: dict[str, Any], step: int) -> None: ...
 
-    def image(self, name: str, image: np.ndarray | Figure, step: int) -> None: ...
+    def image(self, name: str, image: np.ndarray, step: int) -> None: ...
 
     def close(self) -> None: ...
 
@@ -54,7 +52,7 @@ class TensorBoard:
         for name, value in numbers(metrics).items():
             self.writer.add_scalar(name, value, step)
 
-    def image(self, name: str, image: np.ndarray | Figure, step: int) -> None:
+    def image(self, name: str, image: np.ndarray, step: int) -> None:
         self.writer.add_image(name, pixels(image), step, dataformats="HWC")
 
     def close(self) -> None:
@@ -80,7 +78,7 @@ class Service:
     def log(self, metrics: dict[str, Any], step: int) -> None:
         self.module.log(numbers(metrics), step=step)
 
-    def image(self, name: str, image: np.ndarray | Figure, step: int) -> None:
+    def image(self, name: str, image: np.ndarray, step: int) -> None:
         self.module.log({name: self.module.Image(pixels(image))}, step=step)
 
     def close(self) -> None:
@@ -130,14 +128,8 @@ def numbers(metrics: dict[str, Any]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if type(value) in (int, float)}
 
 
-def pixels(image: np.ndarray | Figure) -> np.ndarray:
-    """uint8 (H, W, 3) of a figure, or of a map (H, W) from its least (dark) to its greatest value."""
-    if isinstance(image, Figure):
-        canvas = FigureCanvasAgg(image)
-        canvas.draw()
-        return np.asarray(canvas.buffer_rgba())[..., :3].copy()
-    if image.ndim != 2:
-        raise ValueError(f"a map (H, W) or a figure is needed, got shape {image.shape}")
+def pixels(image: np.ndarray) -> np.ndarray:
+    """uint8 (H, W, 3) of a map (H, W), from its least (dark) to its greatest value."""
     span = np.ptp(image)
     coloured = colormaps["cividis"]((image - image.min()) / (span if span > 0 else 1), bytes=True)[..., :3]
     times = max(1, -(-SMALLEST_SIDE // min(image.shape)))

@@ -15,7 +15,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from reorder import curriculum, track
 from reorder import order as orders
-from reorder.config import Experiment, build
+from reorder.config import Experiment, build, reading_of
 from reorder.display import Display, Progress
 from reorder.distributed import ALONE, Stopped, StopSignals, World, mean, on_any, union, wait_for_all
 from reorder.evaluate import Evaluation, bootstrap_sem, evaluate
@@ -71,12 +71,13 @@ def train_run(run: Run, directory: RunDir, display: Display, stop: StopSignals) 
         if run.prior is not None:
             directory.write_prior(run.prior)
     restore(run, directory, display)
+    title = reading_of(experiment.order.policy, Path(experiment.order.scan).stem)
     with (
         stop.watched(),
         closing(
             track.start(experiment, directory.path, run.step) if run.world.first else track.Nowhere()
         ) as tracker,
-        display.training(title_of(experiment), experiment.train.epochs, steps, run.step) as progress,
+        display.training(title, experiment.train.epochs, steps, run.step) as progress,
     ):
         if run.metrics and run.metrics[-1]["step"] == run.step:  # was it sent before the run was killed?
             track.track_epoch(tracker, run.metrics[-1], run.moments[-1][-1], unwrapped(run.model).grid)
@@ -92,18 +93,6 @@ def stop_if_asked(run: Run, stop: StopSignals) -> None:
     if on_any([bool(stop.number)], run.world.device)[0]:
         wait_for_all()  # the first rank may still be writing
         raise Stopped(stop.number or signal.SIGTERM)
-
-
-def title_of(experiment: Experiment) -> str:
-    """What a run reads in, in a few words."""
-    scan = Path(experiment.order.scan).stem
-    titles = {
-        "none": f"{scan} fixed",
-        "global": f"learned from {scan}",
-        "noise": f"{scan} with noise",
-        "random": "random every batch",
-    }
-    return titles[experiment.order.policy]
 
 
 def train_epoch(run: Run, directory: RunDir, progress: Progress, stop: StopSignals) -> None:

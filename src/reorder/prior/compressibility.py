@@ -9,7 +9,6 @@ makes all scans of such an image equal.
 """
 
 import lzma
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
@@ -17,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from reorder.distributed import cores
 from reorder.prior.liblzma import Filter, compressed_sizes
 
 # K codes in the codebook, N patches, O orders, B blocks of images
@@ -93,8 +93,7 @@ def chunks(images: int, bytes_each: int) -> Iterator[slice]:
 
 def in_threads() -> ThreadPoolExecutor:
     """One thread per core that this process may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return ThreadPoolExecutor(cores)
+    return ThreadPoolExecutor(cores())
 
 
 def _filter_of_image(encoding: str, codebook_size: int, patches: int) -> Filter:
