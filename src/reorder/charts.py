@@ -82,8 +82,8 @@ def _legend(figure: Figure, found: dict[str, Any] | None = None, title: str = ""
     longest = max(len(line) for label in labels for line in label.splitlines())
     columns = min(len(labels), max(1, int(width / (LETTER * longest + 0.7))))
     title = _wrapped(title, letters)
-    where = {"loc": "outside lower center", "ncols": columns}
-    figure.legend([*found.values()], labels, **where, fontsize=9, title=title, title_fontsize=9)
+    legend = figure.legend([*found.values()], labels, loc="outside lower center", ncols=columns, fontsize=9)
+    legend.set_title(title, {"size": 9})
     lines = math.ceil(len(labels) / columns) - 1 + len(title.splitlines())
     figure.set_size_inches(width, height + 0.2 * lines)
 
