@@ -83,7 +83,8 @@ def _legend(figure: Figure, found: dict[str, Any] | None = None, title: str = ""
     columns = min(len(labels), max(1, int(width / (LETTER * longest + 0.7))))
     title = _wrapped(title, letters)
     legend = figure.legend([*found.values()], labels, loc="outside lower center", ncols=columns, fontsize=9)
-    legend.set_title(title, {"size": 9})
+    legend.set_title(title)
+    legend.get_title().set_fontsize(9)
     lines = math.ceil(len(labels) / columns) - 1 + len(title.splitlines())
     figure.set_size_inches(width, height + 0.2 * lines)
 
