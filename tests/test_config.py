@@ -1,6 +1,11 @@
 """Configuration: what is accepted, what is refused, and in which words."""
 
+import dataclasses
+import re
+from pathlib import Path
+
 import pytest
+import yaml
 
 from reorder.config import Experiment, build, difference, to_yaml
 from reorder.presets import PRESETS, digits, preset
@@ -99,3 +104,23 @@ def test_order_files_are_found_from_anywhere(tmp_path, monkeypatch):
 def test_unknown_presets_are_named():
     with pytest.raises(ValueError, match="unknown preset 'digit'; choose from digits"):
         preset("digit")
+
+
+def test_the_documents_list_every_key_with_its_default():
+    text = (Path(__file__).parents[1] / "docs" / "configuration.md").read_text()
+    listed = dict(re.findall(r"^\| `([a-z_.]+)` \| (.*?) \|", text, re.MULTILINE))
+    expected = {
+        f"{section}.{key}": value
+        for section, keys in dataclasses.asdict(Experiment()).items()
+        for key, value in keys.items()
+        if key != "options"
+    }
+    assert {key: yaml.safe_load(value) for key, value in listed.items()} == expected
+
+
+def test_the_file_in_the_documents_is_accepted(tmp_path):
+    text = (Path(__file__).parents[1] / "docs" / "configuration.md").read_text()
+    (file,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "birds.yaml").write_text(file)
+    found = build(Experiment(), tmp_path / "birds.yaml")
+    assert (found.model.name, found.train.epochs, found.order.learning_rate) == ("mamba", 30, 1e-3)

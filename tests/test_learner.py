@@ -180,16 +180,27 @@ def test_the_readmes_drop_in_runs_in_a_plain_loop():
     torch.manual_seed(0)
     images = torch.randn(64, 1, 8, 8)
     labels = (images[:, 0, 0, 0] > 0).long()
-    batches = [(images, labels)] * 60
+    batches = [(images, labels)] * 400
     assert len(code.splitlines()) == 10
+    code = code.replace("grid=(14, 14)", "grid=(4, 4)")
     scope = {"torch": torch, "reorder": reorder, "model": Net(), "batches": batches, "steps": len(batches)}
     exec(code, scope)
     learner = scope["learner"]
     start = reorder.PlackettLuce.from_order(reorder.scan("hilbert", 4, 4))
     assert not torch.equal(learner.policy.logits, start.logits)
-    assert scope["best"].tolist() == learner.order().tolist()
     assert sorted(learner.order().tolist()) == list(range(16))
-    assert scope["losses"].mean() < 0.69  # better than chance: the model was trained as well
+    assert scope["losses"].mean() < 0.6  # better than chance, 0.69: the model was trained as well
+
+
+def test_the_readmes_lines_read_tokens_as_our_models_do():
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    (code,) = re.findall(r"<!-- reads -->\n```python\n(.*?)```", readme, re.S)
+    ours = reorder.create_model("vit", "mini", 8, 2, 1, 10).tokens
+    images, order = torch.randn(3, 1, 8, 8), reorder.scan("spiral", 4, 4)
+    scope = {"torch": torch, "images": images, "order": order, "embed": ours.patch_embed}
+    scope |= {"positions": ours.pos_embed[:, 1:], "class_token": ours.cls_token + ours.pos_embed[:, :1]}
+    exec(code, scope)
+    assert torch.allclose(scope["tokens"], ours(images, order))
 
 
 def test_one_random_order_is_a_function_of_the_seed():
