@@ -143,12 +143,16 @@ def prior(
         ),
     ] = None,
     tokenizer: Annotated[str, typer.Option(help="kmeans, vqvae or chameleon.")] = "kmeans",
-    codebook: Annotated[int | None, typer.Option(help="Codes; default: by the number of patches.")] = None,
+    codebook: Annotated[
+        int | None, typer.Option(help="Size of the codebook; default: from the number of patches.")
+    ] = None,
     weights: Annotated[
-        str | None, typer.Option(help="Of chameleon: a directory, or a name on the hub.")
+        str | None, typer.Option(help="Chameleon's weights: a directory, or a name on the hub.")
     ] = None,
     images: Annotated[int | None, typer.Option(help="How many, chosen at random; default: all.")] = None,
-    scope: Annotated[str, typer.Option(help="image: a stream for each; corpus: for many.")] = "image",
+    scope: Annotated[
+        str, typer.Option(help="Compress each image alone (image), or many together (corpus).")
+    ] = "image",
     order: Annotated[
         list[Path] | None, typer.Option(help="An order file to measure too; repeat for more.")
     ] = None,
@@ -197,12 +201,12 @@ def evaluate(
     """Evaluate a run's last checkpoint, or compare two finished runs image by image.
 
     One run: top-1, top-5 and loss, with bootstrap standard errors and 95% intervals; they and the
-    correctness of each image are kept in RUN/evaluations. Other data are normalised by their own mean and
-    deviation. Two runs: the paired difference in top-1, A minus B, and McNemar's test.
+    correctness of each image are kept in RUN/evaluations. Other data are prepared as they would be for
+    training. Two runs: the paired difference in top-1, A minus B, and McNemar's test.
 
     Example: `reorder evaluate runs/spiral-1 --order runs/row/order.json`
 
-    Example: `reorder evaluate runs/spiral-1 --data name=digits`
+    Example: `reorder evaluate runs/spiral-1 --data root=DIR`
 
     Example: `reorder evaluate runs/spiral-1 --sensitivity` (how well it reads in other orders than its own)
 
@@ -310,17 +314,18 @@ def report(
         ),
     ] = None,
     radius: Annotated[
-        float | None, typer.Option(help="Of the centre, in patches; default: a quarter of the shorter side.")
+        float | None,
+        typer.Option(help="Radius of the centre, in patches; default: a quarter of the shorter side."),
     ] = None,
 ) -> None:
     """Compare runs: tables as Markdown, CSV and LaTeX, figures, animations of policies, and a page.
 
     Runs that are not finished, or have nothing to be compared with, are listed in the notes. Of every model,
-    dataset and start the policy of the first seed is drawn and animated.
+    dataset and start the policy of the first seed is drawn and animated, of many the first dozen.
 
     Example: `reorder report runs/row runs/spiral-1 -o report`
 
-    Example: `reorder report sweeps/laptop -o report --prior prior.json --track 4,4 --track 1,7`
+    Example: `reorder report runs/laptop -o report --prior prior.json --track 4,4 --track 1,7`
     """
     options = Options(tuple(map(_cell, track or [])), radius, tuple(prior or []))
     page, (first, *rest) = write_report(expand(runs), out, options)
@@ -377,9 +382,12 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 @app.command()
 def bench(
-    names: Annotated[list[str] | None, typer.Argument(help="Which timings; default: all.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="backbones, data, estimators, policy, prior, tokenizers; default: all."),
+    ] = None,
 ) -> None:
-    """Time parts of the program against a peer; needs a source checkout.
+    """Measure parts of the program against a peer; needs a source checkout.
 
     Example: `reorder bench policy`
     """

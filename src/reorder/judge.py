@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 def load_run(directory: RunDir, experiment: Experiment | None = None, world: World | None = None) -> Run:
     """A run's model and learner as its last checkpoint left them; an experiment with other data may be given.
 
-    Other data are resized for the model, and normalised by their own mean and deviation.
+    Other data are prepared as they would be for training.
     """
     own = directory.experiment()
     checkpoint, damaged = directory.load_checkpoint()
@@ -83,7 +83,7 @@ def _load_with_data(directory: RunDir, overrides: list[str], world: World | None
     """A run's last checkpoint, with other data if there are overrides."""
     for override in overrides:
         if "=" not in override:
-            raise ValueError(f"--data takes key=value, such as name=digits, got {override!r}")
+            raise ValueError(f"--data takes key=value, such as root=DIR, got {override!r}")
     changes = [f"data.{override.removeprefix('data.')}" for override in overrides]
     return load_run(directory, build(directory.experiment(), overrides=changes), world)
 

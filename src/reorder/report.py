@@ -35,7 +35,7 @@ class Options(NamedTuple):
 
     track: tuple[tuple[int, int], ...] = ()  # cells (row, column) to follow; by default two
     radius: float | None = None  # of the central patches, in patches
-    priors: tuple[Path, ...] = ()  # compressibility of each scan, by grid
+    priors: tuple[Path, ...] = ()  # files with the compressibility of each scan, one for every grid
 
 
 MOST_POLICIES = 12  # drawn and animated; each takes seconds
@@ -151,9 +151,7 @@ def report_tables(
         pairs_table(compared),
     ]
     return [
-        table
-        for table in found
-        if table.rows or (table.notes and table.name in ("differences", "sensitivity"))
+        table for table in found if table.rows or (table.notes and table.name in ("differences", "scans"))
     ]
 
 

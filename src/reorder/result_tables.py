@@ -176,7 +176,7 @@ def sensitivity_table(results: Sequence[Result]) -> Table:
         "Between scans: the standard deviation that chance does not explain."
     )
     headings = ("model", "p", "best", "worst", "best - worst (points)", "between scans", "data", "scans")
-    return Table("sensitivity", caption, (*headings, "seeds"), rows, notes)
+    return Table("scans", caption, (*headings, "seeds"), rows, notes)
 
 
 def pairs_table(compared: Compared) -> Table:

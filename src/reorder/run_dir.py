@@ -10,6 +10,12 @@ summary.json    results; written last, so that its presence says the run is fini
 sample.png      one validation image, for drawings
 order.json      the order to use at test time
 figures/        drawings of the above
+report/         the run beside those it is compared with, which are in fixed-*/
+evaluations/    what `reorder evaluate` found
+log.txt         in a sweep, what the run printed
+
+Besides these: .lock, held while the run is trained; track_id, what a tracker knows it by; and, of a run that
+was made longer, summary-N-epochs.json, its results before.
 """
 
 import fcntl

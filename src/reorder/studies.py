@@ -1,8 +1,8 @@
 """Named studies: functions that return all runs of a comparison, built from the presets.
 
-`paper/...` are the paper's own; each has a `laptop/...` twin: the same runs with mini models on
-Fashion-MNIST, where a grid of 7x7 patches stands for ImageNet and one of 14x14 for Functional Map of the
-World.
+`paper/...` are the paper's own, and `paper/noise` the control that it lacks. Each has a `laptop/...` twin:
+the same runs with mini models on Fashion-MNIST, where a grid of 7x7 patches stands for ImageNet and one of
+14x14 for Functional Map of the World.
 """
 
 from collections.abc import Callable
