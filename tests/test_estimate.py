@@ -69,7 +69,7 @@ def test_a_pace_is_what_starting_the_steps_and_the_validation_take(monkeypatch):
 
     def batches(count, seconds):
         for _ in range(count):
-            yield taking(seconds, (torch.zeros(4, 1), torch.zeros(4), torch.arange(4)))
+            yield taking(seconds, (torch.arange(4), torch.zeros(4, 1), torch.zeros(4)))
 
     def train_step(run, images, labels):
         assert run.model.training
@@ -77,7 +77,7 @@ def test_a_pace_is_what_starting_the_steps_and_the_validation_take(monkeypatch):
         taking(11.0 if len(trained) == 1 else 3.0)  # the first compiles for 8 s
 
     loader = SimpleNamespace(
-        epoch=lambda number: ((images, labels) for images, labels, _ in batches(10, 2.0)),
+        epoch=lambda number: ((images, labels) for _, images, labels in batches(10, 2.0)),
         validate=lambda: batches(3, 1.0),
         steps_per_epoch=10,
         dataset=SimpleNamespace(validation=range(12)),
