@@ -236,7 +236,7 @@ def test_the_control_is_said_to_learn_nothing(opened, tmp_path, make_run):
     assert tab.is_disabled("#moment")
     assert tab.is_disabled("#play")
     assert tab.inner_text("#map-heading") == "Logits, with the slot of each patch"
-    assert [tab.inner_text(f"#{end}") for end in ("low", "high")] == ["-1.00", "0.00"]
+    assert [tab.inner_text(f"#{end}") for end in ("low", "high")] == ["\N{MINUS SIGN}1.00", "0.00"]
     expect_moment(tab, run, LAST)  # frozen, in row-major order
 
 
