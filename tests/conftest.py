@@ -1,7 +1,12 @@
-"""Sweeps of finished runs, made up."""
+"""Sweeps of finished runs, made up, and the end of those that a test began."""
+
+import os
+import signal
+from contextlib import suppress
 
 import pytest
 import torch
+from tiny_sweeps import pids_of
 from written_runs import GRID, make_run
 
 from reorder import order as orders
@@ -40,3 +45,13 @@ def study(tmp_path_factory):
             origin = {"scan": start, "policy": policy, "seed": seed}
             orders.save(run.path / "order.json", torch.tensor(run.summary()["order"]), GRID, origin)
     return root
+
+
+@pytest.fixture
+def nothing_trains_on(tmp_path):
+    """Kill what a test that fails would leave behind: trainings, and the jobs that would start them again."""
+    yield
+    while found := [pid for what in ("submitit", "--resume") for pid in pids_of(f"{tmp_path}", what)]:
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

@@ -45,6 +45,10 @@ def test_train_ends_with_a_table_of_three_orders_and_a_report(tmp_path):
     page = done.stdout.split("report: ")[1].strip()
     assert "learned from column" in Path(page).read_text()
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["policy"] == "global"
+    drawn = {path.relative_to(tmp_path / "run").as_posix() for path in tmp_path.glob("run/**/figures/*.png")}
+    own = {f"figures/{name}.png" for name in ("curves", "order", "logits")}
+    beside = {f"fixed-{name}/figures/curves.png" for name in ("row", "column")}
+    assert {path for path in drawn if not path.startswith("report/")} == own | beside
     again = reorder("train", "--resume", tmp_path / "run")
     assert again.returncode == 0
     assert "is finished already" in again.stdout

@@ -1,7 +1,7 @@
-"""How long a sweep takes, by hand-computed numbers; no clock is read."""
+"""How long a sweep takes, by hand-computed numbers: none depends on this machine's clock."""
 
+import signal
 import subprocess
-import time
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -59,20 +59,61 @@ def test_reading_and_computing_take_turns_on_a_cpu_and_go_side_by_side_with_a_gp
     assert [estimate.together(2.0, 5.0, world) for world in (ALONE, gpu)] == [7.0, 5.0]
 
 
-def test_the_other_processes_of_a_sweep_are_at_work_and_end():
+def test_a_pace_is_what_starting_the_steps_and_the_validation_take(monkeypatch):
+    now, trained = [100.0], []
+    monkeypatch.setattr(estimate, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def taking(seconds, result=None):
+        now[0] += seconds
+        return result
+
+    def batches(count, seconds):
+        for _ in range(count):
+            yield taking(seconds, (torch.arange(4), torch.zeros(4, 1), torch.zeros(4)))
+
+    def train_step(run, images, labels):
+        assert run.model.training
+        trained.append(len(images))
+        taking(11.0 if len(trained) == 1 else 3.0)  # the first compiles for 8 s
+
+    loader = SimpleNamespace(
+        epoch=lambda number: ((images, labels) for _, images, labels in batches(10, 2.0)),
+        validate=lambda: batches(3, 1.0),
+        steps_per_epoch=10,
+        dataset=SimpleNamespace(validation=range(12)),
+    )
+    run = SimpleNamespace(model=torch.nn.Linear(1, 1).eval(), loader=loader, initial=torch.arange(4))
+    monkeypatch.setattr(estimate, "setup", lambda *_: taking(5.0, run))
+    monkeypatch.setattr(estimate, "train_step", train_step)
+    monkeypatch.setattr(estimate, "evaluate", lambda *_: taking(7.0))
+    kind = SimpleNamespace(data=SimpleNamespace(workers=None))
+    # To start, 1 s for the process, 5 for the set-up, 8 to compile. A step reads for 2 s and computes for 3;
+    # four images of the validation take 1 and 7.
+    assert estimate.measure(kind, ALONE, 1.0) == Pace(1 + 5 + 8, 10 * (2 + 3) + 12 * (1 + 7) / 4)
+    assert trained == [4] * 4
+
+
+def test_the_other_processes_of_a_sweep_are_at_work_and_end(monkeypatch):
     began = subprocess.Popen
     started = []
 
-    def popen(*arguments):
-        started.append(began(*arguments))
+    def popen(*arguments, **options):
+        started.append(began(*arguments, **options))
         return started[-1]
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subprocess, "Popen", popen)
-        with estimate.others_at_work(2, 1):
-            time.sleep(0.2)
-            assert [other.poll() for other in started] == [None, None]
-    assert all(other.returncode for other in started)
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    with estimate.others_at_work(2, 1):  # which waits until they are
+        assert [other.poll() for other in started] == [None, None]
+    assert [other.returncode for other in started] == [-signal.SIGKILL] * 2
+
+
+def test_runs_are_measured_as_they_will_be_trained_with_all_others_at_work(tmp_path, measured, monkeypatch):
+    others = []
+    monkeypatch.setattr(estimate, "others_at_work", lambda *which: others.append(which) or nullcontext())
+    for world in (ALONE, World(0, 1, torch.device("cuda", 0))):
+        forecast(tasks(tmp_path, "seed=0,1,2"), jobs=3, threads=5, world=world)
+    assert others == [(2, 5), (0, 5)]  # GPUs are not shared
+    assert [kind.train.threads for kind in measured] == [5, 5]
 
 
 def test_what_is_left_of_a_finished_a_half_done_and_a_fresh_run(tmp_path):

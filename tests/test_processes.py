@@ -29,6 +29,28 @@ def test_jobs_share_all_cores_however_many_are_asked_for(monkeypatch):
     assert [(machine.jobs, machine.threads) for machine in found] == [(64, 1), (4, 16), (2, 32), (8, 8)]
 
 
+def test_every_process_has_a_gpu_of_those_that_may_be_seen(monkeypatch):
+    def seen(gpus, jobs=None, visible=None):
+        """The GPU that each process of six runs sees, None for any."""
+        monkeypatch.setattr("torch.accelerator.is_available", lambda: gpus > 0)
+        monkeypatch.setattr("torch.accelerator.device_count", lambda: gpus)
+        monkeypatch.setattr("torch.cuda.is_available", lambda: gpus > 0)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        machine = Machine(jobs, 6)
+        environments = [machine.environment(slot) for slot in range(machine.jobs)]
+        assert all(environment.keys() <= {"CUDA_VISIBLE_DEVICES"} for environment in environments)
+        return [environment.get("CUDA_VISIBLE_DEVICES") for environment in environments]
+
+    assert seen(4) == ["0", "1", "2", "3"]
+    assert seen(4, jobs=6) == ["0", "1", "2", "3", "0", "1"]
+    assert seen(2, visible="6,GPU-8f") == ["6", "GPU-8f"]
+    assert seen(1, jobs=2, visible="3") == ["3", "3"]
+    assert seen(0, jobs=2) == [None, None]
+    assert seen(0, jobs=2, visible="") == [None, None]
+
+
 def test_finished_runs_are_skipped_and_failed_ones_reported_and_tried_again(tmp_path, capsys):
     def sweep(*arguments):
         status = app(["sweep", *TINY, *arguments, "--out", str(tmp_path / "out")], standalone_mode=False)
@@ -56,6 +78,7 @@ def test_finished_runs_are_skipped_and_failed_ones_reported_and_tried_again(tmp_
 
 
 @needs_proc
+@pytest.mark.usefixtures("nothing_trains_on")
 def test_a_killed_run_is_reported_and_ctrl_c_leaves_the_rest_resumable(tmp_path):
     row, column = tasks([*LONG, "scan=row,column"], tmp_path / "out")
     command = [
@@ -100,6 +123,36 @@ def test_a_killed_run_is_reported_and_ctrl_c_leaves_the_rest_resumable(tmp_path)
     for task, epochs in zip((row, column), before, strict=True):
         assert f"started {task.name}, after epoch {epochs}" in output
         assert "continues after step" in (task.directory.path / "log.txt").read_text()
+
+
+@needs_proc
+@pytest.mark.usefixtures("nothing_trains_on")
+def test_a_second_ctrl_c_ends_at_once_what_does_not_end_by_itself(tmp_path):
+    runs = tasks([*LONG, "scan=row,column"], tmp_path / "out")
+    command = ["sweep", *LONG, "scan=row,column", "--out", "out", "--jobs", "2"]
+    sweep = subprocess.Popen(
+        [sys.executable, "-m", "reorder", *command],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_for(lambda: all(task.epochs_done for task in runs))
+        training = [pid for task in runs for pid in pids_of(f"--resume {task.directory.path}")]
+        assert len(training) == 2
+        for pid in training:
+            os.kill(pid, signal.SIGSTOP)  # they cannot save, as if the disk hung
+        sweep.send_signal(signal.SIGINT)
+        said = next(line for line in sweep.stdout if line.startswith("stopping"))
+        assert said == "stopping: 2 runs are being saved; Ctrl-C again ends them at once\n"
+        assert sweep.poll() is None
+        sweep.send_signal(signal.SIGINT)
+        _, errors = sweep.communicate(timeout=60)
+    finally:
+        sweep.kill()
+    assert (sweep.returncode, errors) == (130, "")
+    wait_for(lambda: not pids_of(f"--resume {tmp_path}"), seconds=30)
 
 
 def test_two_sweeps_do_not_train_a_run_twice(tmp_path, capsys):

@@ -3,11 +3,21 @@
 import os
 import shutil
 import signal
+import sys
 
 import pytest
 from tiny_sweeps import LONG, TINY, learned, needs_proc, pids_of, tasks, wait_for
 
-from reorder.slurm import _parameter, grouped, submit
+from reorder.slurm import _parameter, grouped, launcher, submit
+
+
+@pytest.mark.parametrize("gpus", [0, 1, 2, 4])
+def test_a_job_with_several_gpus_has_a_process_for_each(monkeypatch, gpus):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    python, *more = launcher()
+    assert python == sys.executable
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    assert more == ([*torchrun, str(gpus)] if gpus > 1 else [])
 
 
 def test_a_job_is_a_run_and_those_that_read_its_order(tmp_path):
@@ -17,6 +27,7 @@ def test_a_job_is_a_run_and_those_that_read_its_order(tmp_path):
 
 
 @needs_proc
+@pytest.mark.usefixtures("nothing_trains_on")
 def test_a_preempted_job_saves_its_run_and_goes_on_when_queued_again(tmp_path):
     pytest.importorskip("submitit")
     (task,) = tasks([*LONG, "checkpoint_minutes=1000"], tmp_path)

@@ -44,12 +44,13 @@ def _full(overrides):
     return [f"{full_key(key)}={value}" for key, _, value in [*keys, ("train.compare", "", "false")]]
 
 
-def pids_of(text):
-    """Processes whose command line has a text."""
+def pids_of(*texts):
+    """Processes whose command line has all of some texts."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if text in path.read_bytes().replace(b"\0", b" ").decode(errors="replace"):
+            command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if all(text in command for text in texts):
                 found.append(int(path.parent.name))
         except OSError:  # it ended meanwhile
             continue

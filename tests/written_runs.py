@@ -30,13 +30,15 @@ def make_run(path, scan_name="row", policy="none", seed=0, accuracy=0.5, model="
     start = torch.empty(16)
     start[initial] = torch.linspace(0, -1, 16)
     moved = start + 0.3 * torch.randn(16, generator=generator) * (policy == "global")
-    stages = ["warm-up", "policy", "frozen"] if policy in ("global", "noise") else ["fixed"] * 3
+    draws = policy in ("global", "noise")
+    stages = ["warm-up", "policy", "frozen"] if draws else ["random" if policy == "random" else "fixed"] * 3
+    temperatures = [0.1 * (stage == "policy") for stage in stages]
     run.write_metrics(
         [
             {
                 "epoch": e + 1,
                 "stage": stage,
-                "temperature": 0.1,
+                "temperature": temperatures[e],
                 "kendall_tau_from_start": 1.0,
                 "validation_top1": 0.1 * e,
                 "validation_loss": 2.0 - e,
@@ -44,8 +46,8 @@ def make_run(path, scan_name="row", policy="none", seed=0, accuracy=0.5, model="
             for e, stage in enumerate(stages)
         ]
     )
-    logits = [start, start, moved, moved] if policy == "global" else [torch.empty(0)] * 4
-    when = zip(range(4), ["before training", *stages], [0.0, *[0.1] * 3], logits, strict=True)
+    logits = [start, start, moved, moved] if draws else [torch.empty(0)] * 4
+    when = zip(range(4), ["before training", *stages], [0.0, *temperatures], logits, strict=True)
     run.write_policy(list(when), initial)
     run.write_correct(correct)
     value = correct.double().mean().item()

@@ -112,15 +112,21 @@ def others_at_work(processes: int, threads: int) -> Iterator[None]:
     work = f"""import os, torch
 torch.set_num_threads({threads})
 matrix = torch.rand(256, 256)
+matrix @ matrix
+print("at work", flush=True)
 while os.getppid() == {os.getpid()}:
     matrix @ matrix"""
-    others = [subprocess.Popen([sys.executable, "-c", work]) for _ in range(processes)]
+    command = [sys.executable, "-c", work]
+    others = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(processes)]
     try:
+        for other in others:
+            assert other.stdout is not None
+            other.stdout.readline()  # what is measured while they still import is not slowed down
         yield
     finally:
         for other in others:
             other.kill()
-            other.wait()
+            other.communicate()
 
 
 def forecast(tasks: list[Task], jobs: int, threads: int, world: World) -> list[str]:

@@ -24,12 +24,12 @@ def moments_of(stages, looks):
     ]
 
 
-def made_up_logits(initial, stages, seed):
-    """Logits (E + 1, N) that start at the initial order and move only in the policy stage."""
+def made_up_logits(initial, stages, seed, learns):
+    """Logits (E + 1, N) that start at the initial order and move, if at all, in the policy stage."""
     noise = np.random.default_rng(seed)
     logits = np.empty(len(initial), np.float32)
     logits[initial] = np.linspace(0, -1, len(initial))
-    steps = [noise.normal(0, 0.1 * (stage == "policy"), len(initial)) for stage in stages]
+    steps = [noise.normal(0, 0.1 * (learns and stage == "policy"), len(initial)) for stage in stages]
     return (logits + np.concatenate([np.zeros((1, len(initial))), np.cumsum(steps, 0)])).astype(np.float32)
 
 
@@ -51,11 +51,14 @@ def make_run():
             ),
         )
         run, initial = RunDir(path), scan(order, rows, columns)
-        stages = stages_of(epochs) if policy == "global" else ["fixed"] * epochs
+        draws = policy in ("global", "noise")
+        fixed = "random" if policy == "random" else "fixed"
+        stages = stages_of(epochs) if draws else [fixed] * epochs
         moments = moments_of(stages, looks)
         logits = np.empty((len(moments), 0))
-        if policy == "global":
-            logits = made_up_logits(initial.numpy(), [stage for _, stage in moments[1:]], seed)
+        if draws:
+            before = [stage for _, stage in moments[1:]]
+            logits = made_up_logits(initial.numpy(), before, seed, learns=policy == "global")
         run.create(experiment)
         run.write_metrics(
             [

@@ -227,6 +227,19 @@ def test_a_fixed_order_is_shown_and_said_not_to_move(opened, runs):
     assert tab.locator("#path image").count() == 1
 
 
+def test_the_control_is_said_to_learn_nothing(opened, tmp_path, make_run):
+    run = make_run(tmp_path / "noise", policy="noise", order="row", grid=GRID, epochs=EPOCHS)
+    page.write_page(tmp_path / "index.html", "Orders compared", [], [], collect([run]).results)
+    tab = opened(path=tmp_path / "index.html")
+    choose(tab, "row, noise only, seed 0")
+    assert tab.inner_text("#remark").startswith("The control: batches were read with the noise of learning")
+    assert tab.is_disabled("#moment")
+    assert tab.is_disabled("#play")
+    assert tab.inner_text("#map-heading") == "Logits, with the slot of each patch"
+    assert [tab.inner_text(f"#{end}") for end in ("low", "high")] == ["\N{MINUS SIGN}1.00", "0.00"]
+    expect_moment(tab, run, LAST)  # frozen, in row-major order
+
+
 def test_patches_are_tracked_by_click_and_by_keyboard(opened, runs):
     tab = opened()
     learned(tab)
