@@ -133,24 +133,26 @@ def change_figure(comparisons: Sequence[Comparison]) -> Figure | None:
     return figure
 
 
-def learning_figure(results: Sequence[Result]) -> Figure | None:
-    """Fixed against learned: top-1 by scan, a panel for each model and dataset that learned.
-
-    What stands side by side is of the same seeds.
-    """
-    shown: dict[tuple[str, str], dict[str, dict[str, list[Mean]]]] = defaultdict(lambda: defaultdict(dict))
+def _side_by_side(results: Sequence[Result]) -> dict[tuple[str, str], dict[str, dict[str, list[Mean]]]]:
+    """Top-1 by model and data, policy, and scan; what stands side by side is of the same seeds."""
     seeds: dict[tuple[str, str, str], list[set[int]]] = defaultdict(list)
     groups = {name: g for name, g in by_order(results).items() if g[0].summary["policy"] in POLICIES}
     for (model, data, _), group in groups.items():
         seeds[model, data, scan_name(group[0].summary)].append({result.seed for result in group})
+    found: dict[tuple[str, str], dict[str, dict[str, list[Mean]]]] = defaultdict(lambda: defaultdict(dict))
     for (model, data, _), group in groups.items():
         policy, scan = group[0].summary["policy"], scan_name(group[0].summary)
         common = set.intersection(*seeds[model, data, scan])
         alike = [result for result in group if result.seed in common] or group
-        shown[model, data][policy].setdefault(scan, []).append(top1(alike))
+        found[model, data][policy].setdefault(scan, []).append(top1(alike))
+    return found
+
+
+def learning_figure(results: Sequence[Result]) -> Figure | None:
+    """Fixed against learned: top-1 by scan, a panel for each model and dataset that learned."""
     shown = {
         name: found
-        for name, found in shown.items()
+        for name, found in _side_by_side(results).items()
         if "global" in found and sum(len(means) for scans in found.values() for means in scans.values()) > 1
     }
     if not shown:
@@ -247,11 +249,8 @@ def prior_notes(results: Sequence[Result], priors: Mapping[Path, Prior]) -> list
     return notes + [f"{data}: no --prior of it was given." for data in dict.fromkeys(lacking) if priors]
 
 
-def compressibility_figure(results: Sequence[Result], priors: Sequence[Prior]) -> Figure | None:
-    """Top-1 of fixed scans against how well they compress, a panel for each dataset, prior and encoding.
-
-    Of the runs, those on a prior's data and grid are shown.
-    """
+def _points(results: Sequence[Result], priors: Sequence[Prior]) -> dict[tuple[str, str], list[Point]]:
+    """The fixed scans that priors have measured, by data and by tokenizer and encoding."""
     points: dict[tuple[str, str], list[Point]] = defaultdict(list)
     for prior in priors:
         for (model, data, _), group in by_order(results).items():
@@ -260,6 +259,15 @@ def compressibility_figure(results: Sequence[Result], priors: Sequence[Prior]) -
                 if prior.fits(group[0]):
                     label = ", ".join(filter(None, (prior.tokenizer, encoding)))
                     points[data, label].append(Point(model, scan, reduction, error, top1(group)))
+    return points
+
+
+def compressibility_figure(results: Sequence[Result], priors: Sequence[Prior]) -> Figure | None:
+    """Top-1 of fixed scans against how well they compress, a panel for each dataset, prior and encoding.
+
+    Of the runs, those on a prior's data and grid are shown.
+    """
+    points = _points(results, priors)
     if not points:
         return None
     models = list(dict.fromkeys(point.model for several in points.values() for point in several))
