@@ -134,15 +134,15 @@ def change_figure(comparisons: Sequence[Comparison]) -> Figure | None:
 
 
 def _side_by_side(results: Sequence[Result]) -> dict[tuple[str, str], dict[str, dict[str, list[Mean]]]]:
-    """Top-1 by model and data, policy, and scan; what stands side by side is of the same seeds."""
-    seeds: dict[tuple[str, str, str], list[set[int]]] = defaultdict(list)
+    """Top-1 by model and data, policy, and scan; of each model and data, of the seeds that all have."""
+    seeds: dict[tuple[str, str], list[set[int]]] = defaultdict(list)
     groups = {name: g for name, g in by_order(results).items() if g[0].summary["policy"] in POLICIES}
     for (model, data, _), group in groups.items():
-        seeds[model, data, scan_name(group[0].summary)].append({result.seed for result in group})
+        seeds[model, data].append({result.seed for result in group})
     found: dict[tuple[str, str], dict[str, dict[str, list[Mean]]]] = defaultdict(lambda: defaultdict(dict))
     for (model, data, _), group in groups.items():
         policy, scan = group[0].summary["policy"], scan_name(group[0].summary)
-        common = set.intersection(*seeds[model, data, scan])
+        common = set.intersection(*seeds[model, data])
         alike = [result for result in group if result.seed in common] or group
         found[model, data][policy].setdefault(scan, []).append(top1(alike))
     return found

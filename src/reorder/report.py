@@ -81,7 +81,8 @@ def result_pictures(collection: Collection, compared: Compared, options: Options
         ),
         (
             "learning",
-            f"Fixed orders, equal noise, and REOrder. {charts.ERRORS}",
+            "Fixed orders, equal noise, and REOrder, in each panel with the seeds that all have. "
+            f"{charts.ERRORS}",
             charts.learning_figure(results),
         ),
         (
