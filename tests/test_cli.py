@@ -128,7 +128,7 @@ def test_scans_are_drawn(tmp_path, ending):
         (["evaluate", "nowhere"], "nowhere is not a run directory"),
         (
             ["evaluate", "nowhere", "--data", "name"],
-            "--data takes key=value, such as name=digits, got 'name'",
+            "--data takes key=value, such as root=DIR, got 'name'",
         ),
         (["evaluate", "nowhere", "elsewhere"], "nowhere is not a run directory"),
         (["evaluate", "a", "b", "c"], "one run to evaluate or two to compare, not 3"),
