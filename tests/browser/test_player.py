@@ -231,7 +231,7 @@ def test_the_control_is_said_to_learn_nothing(opened, tmp_path, make_run):
     run = make_run(tmp_path / "noise", policy="noise", order="row", grid=GRID, epochs=EPOCHS)
     page.write_page(tmp_path / "index.html", "Orders compared", [], [], collect([run]).results)
     tab = opened(path=tmp_path / "index.html")
-    choose(tab, "row, noise only, seed 0")
+    choose(tab, "row, equal noise, seed 0")
     assert tab.inner_text("#remark").startswith("The control: batches were read with the noise of learning")
     assert tab.is_disabled("#moment")
     assert tab.is_disabled("#play")
