@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import reorder
 from reorder import figures
@@ -17,6 +18,14 @@ def test_curves_are_means_with_a_band_over_seeds():
     assert band.max(0) == pytest.approx([2, 60])
     assert not axes.patches  # shades are for the stages of a policy
     assert all(tick == int(tick) for tick in axes.get_xticks())
+
+
+def test_many_curves_have_no_bands_that_would_hide_them():
+    curve = figures.Curve(np.array([[0.1, 0.2], [0.3, 0.6]]), [])
+    for count, bands in ((8, 8), (9, 0)):
+        axes = Figure().subplots()
+        figures.draw_curves(axes, [curve] * count)
+        assert (len(axes.lines), len(axes.collections)) == (count, bands)
 
 
 def test_stages_are_shaded_where_they_are_in_training():

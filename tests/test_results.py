@@ -1,5 +1,7 @@
 """Runs sorted, named and averaged over seeds, against numpy."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -127,3 +129,16 @@ def test_images_go_by_the_name_of_their_directory_wherever_it_lies(tmp_path):
         "here": "fashion-mnist 4x4",
         "there": "mnist 4x4",
     }
+
+
+def test_runs_stand_by_data_then_model_with_7x7_before_14x14(tmp_path):
+    for number, (grid, model) in enumerate([(14, "vit"), (7, "mamba"), (14, "mamba"), (7, "vit")]):
+        run = make_run(tmp_path / str(number), model=model)
+        text = (run.path / "summary.json").read_text()
+        (run.path / "summary.json").write_text(json.dumps(json.loads(text) | {"grid": [grid, grid]}))
+    assert [name[:2] for name in by_order(collect(expand([tmp_path])).results)] == [
+        ("vit mini", "digits 7x7"),
+        ("mamba mini", "digits 7x7"),
+        ("vit mini", "digits 14x14"),
+        ("mamba mini", "digits 14x14"),
+    ]

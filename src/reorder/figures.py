@@ -19,6 +19,7 @@ from reorder.scans import SCANS
 
 INK, START, STOP = "#6a00a8", "#0d0887", "#e8763f"  # as in the page's player
 STAGE_SHADES = {WARM_UP: "#f3e9d2", POLICY: "#dbe7f5", FROZEN: "#ececec"}
+MOST_BANDS = 8  # in a panel
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,10 @@ class Curve(NamedTuple):
 
 
 def draw_curves(axes: Axes, curves: list[Curve]) -> None:
-    """Means over seeds with a band from the lowest to the highest, over the stages of the first with any."""
+    """Means over seeds with a band from the lowest to the highest, over the stages of the first with any.
+
+    Where there are many curves, bands would hide them and are left out.
+    """
     for span in next((curve.spans for curve in curves if curve.spans), []):
         axes.axvspan(span.start, span.stop, color=STAGE_SHADES[span.stage], lw=0)
     for curve in curves:
@@ -144,7 +148,7 @@ def draw_curves(axes: Axes, curves: list[Curve]) -> None:
         look: dict[str, Any] = {"linestyle": curve.style, "color": curve.colour}
         # a single epoch is no line
         axes.plot(epochs, percent.mean(0), linewidth=1.4, marker="." if len(epochs) == 1 else "", **look)
-        if len(percent) > 1:
+        if len(percent) > 1 and len(curves) <= MOST_BANDS:
             axes.fill_between(epochs, percent.min(0), percent.max(0), color=curve.colour, alpha=0.12, lw=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     shaded = " (shaded: warm-up, policy, frozen)" if any(curve.spans for curve in curves) else ""

@@ -12,7 +12,7 @@ from reorder import charts, figures, page, policy_figures, tables
 from reorder.analysis import coverage
 from reorder.comparisons import Compared, compare
 from reorder.evolution import check_cells, tracked_patches
-from reorder.figures import Picture
+from reorder.figures import MOST_BANDS, Picture
 from reorder.files import replace_file
 from reorder.result_tables import (
     Policy,
@@ -97,10 +97,12 @@ def result_pictures(collection: Collection, compared: Compared, options: Options
 
 def _curves_caption(results: Sequence[Result]) -> str:
     panels = len({(result.model, result.data) for result in results})
-    more = f" The first {charts.MOST_PANELS} of {panels} panels; the rest is in the page's own curves."
+    more = ""
+    if panels > charts.MOST_PANELS:
+        more = f" The first {charts.MOST_PANELS} of {panels} panels; the rest is in the page's own curves."
     return (
-        "Validation top-1 by epoch. Means over seeds, with bands from lowest to highest seed; colours "
-        f"are scans, line styles policies.{more if panels > charts.MOST_PANELS else ''}"
+        "Validation top-1 by epoch. Means over seeds, with bands from lowest to highest seed in panels of "
+        f"up to {MOST_BANDS} curves; colours are scans, line styles policies.{more}"
     )
 
 

@@ -237,13 +237,13 @@ def by_order(results: Sequence[Result]) -> dict[Name, list[Result]]:
 
 
 def rank(result: Result) -> tuple[Any, ...]:
-    """Where a run stands in tables: by model, data, policy and scan as the documents list them, then seed."""
+    """Where a run stands in tables: by data, model, policy and scan as the documents list them, then seed."""
     models, policies, scans = list(BACKBONES), ["none", "noise", "global", "random"], list(SCANS)
     scan = result.summary["scan"]
     return (
+        _natural(result.data),
         models.index(result.summary["model"]),
         _natural(result.model),
-        _natural(result.data),
         policies.index(result.summary["policy"]),
         scans.index(scan) if scan in scans else len(scans),
         _natural(result.order),
