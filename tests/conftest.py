@@ -1,15 +1,20 @@
-"""Sweeps of finished runs, made up, and the end of those that a test began."""
+"""Runs that several files of tests look at, made up or trained, and the end of those that a test began."""
 
 import os
 import signal
 from contextlib import suppress
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
+from short_runs import QUIET, experiment
 from tiny_sweeps import pids_of
 from written_runs import GRID, make_run
 
 from reorder import order as orders
+from reorder import train as training
+from reorder.run_dir import RunDir
 
 
 @pytest.fixture(scope="session")
@@ -55,3 +60,24 @@ def nothing_trains_on(tmp_path):
         for pid in found:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory):
+    """The run that nothing happened to."""
+    directory = RunDir(tmp_path_factory.mktemp("whole") / "run")
+    training.train(experiment(), directory, QUIET)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory):
+    """64 training and 8 validation images of two classes, told apart by their brightness."""
+    root, draw = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
+    for split, count in (("train", 32), ("val", 4)):
+        for number, name in enumerate(("dark", "light")):
+            (root / split / name).mkdir(parents=True)
+            for index in range(count):
+                pixels = draw.integers(120 * number, 120 * number + 136, (16, 16, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(root / split / name / f"{index}.png")
+    return root
