@@ -1,7 +1,6 @@
-"""What several scans, starts and seeds say together, against nested regressions and sums by hand."""
+"""Which orders are better, and whether scans differ, against nested regressions and sums by hand."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,17 +13,13 @@ from reorder.comparisons import (
     NOISE,
     ROW,
     START,
-    Comparison,
-    Pair,
     Sensitivity,
     blocked_f_test,
     compare,
-    gains,
     p_value,
 )
 from reorder.results import collect, expand
 from reorder.scans import scan
-from reorder.tables import Number
 
 
 def unexplained(values, design):
@@ -71,79 +66,11 @@ def test_the_deviation_between_scans_is_what_the_error_leaves():
     assert Sensitivity("m", "d", means, 3, 0.5, 0.5).between == 0
 
 
-def learned(kind, start, by_seed, policy="global", settings="", model="m"):
-    """A comparison of ten images, of which so many tenths more are right in the learned order."""
-    pairs = []
-    for seed, difference in by_seed.items():
-        summary = {"policy": policy, "scan": start}
-        order = {"global": f"learned from {start}", "noise": f"{start}, equal noise"}[policy] + settings
-        a, b = np.arange(10) < 10 * max(0, difference), np.arange(10) < -10 * min(0, difference)
-        result = SimpleNamespace(seed=seed, summary=summary, order=order, correct=a)
-        paired = SimpleNamespace(difference=difference)
-        pairs.append(Pair(result, SimpleNamespace(correct=b), paired))
-    return Comparison((model, "d", order), kind, "other", pairs)
-
-
-def test_gains_are_means_over_starts_of_the_seeds_that_all_have():
-    comparisons = [
-        learned(START, "row", {0: 0.1, 1: 0.2, 2: 0.9}),
-        learned(START, "column", {0: 0.3, 1: -0.2}),
-        learned(NOISE, "row", {0: 0.1}),  # a single start is no mean
-        learned(START, "row", {0: 1.0, 1: 1.0}, policy="noise"),
-    ]
-    (gain,), notes = gains(comparisons)
-    assert (gain.kind, gain.starts) == (START, 2)
-    assert gain.differences == pytest.approx([0.2, 0.0])
-    assert str(Number(gain.mean.value, gain.mean.seed_error)) == "0.10 ± 0.10"
-    assert notes == [
-        "m, d, against its start, fixed: all 2 starts have 2 of the seeds in common; others are left out.",
-        "m, d, against equal noise: not from column, for want of a partner.",
-        "m, d, against row-major: not from row, column, for want of a partner.",
-        "m, d, against best fixed scan: not from row, column, for want of a partner.",
-    ]
-
-
-def test_the_gain_of_several_models_is_their_mean_seed_by_seed():
-    of = {"vit mini": (0.9, 0.9), "mamba mini": (0.1, 0.2), "longformer mini": (0.3, -0.4)}
-    comparisons = [
-        learned(START, start, dict(enumerate(differences)), model=model)
-        for model, differences in of.items()
-        for start in ("row", "column")
-    ]
-    *_, pooled = gains(comparisons)[0]
-    assert pooled.model == "mean of 2 models, without the ViT"
-    assert pooled.differences == pytest.approx([0.2, -0.1])
-    assert pooled.mean.seed_error == pytest.approx(0.15)
-    seeds = [[(i < 1) / 2 + (i < 3) / 2 for i in range(10)], [(i < 2) / 2 - (i < 4) / 2 for i in range(10)]]
-    assert pooled.mean.image_error == pytest.approx(np.mean(seeds, axis=0).std() / math.sqrt(10))
-    fewer = [*comparisons[:-2], learned(START, "row", {0: 0.1}, model="longformer mini")]
-    assert all("mean of" not in gain.model for gain in gains(fewer)[0])
-
-
-def test_a_gain_of_one_seed_has_the_error_over_images():
-    (gain,), _ = gains([learned(START, "row", {0: 0.1}), learned(START, "column", {0: -0.2})])
-    # From row the first of ten images alone is gained, from column the first two are lost.
-    shares = [0.0, -0.5, *[0.0] * 8]
-    assert gain.mean.seed_error is None
-    assert gain.mean.value == pytest.approx(np.mean(shares))
-    assert gain.mean.image_error == pytest.approx(np.std(shares) / math.sqrt(10))
-
-
-def test_other_settings_of_a_policy_are_no_further_starts():
-    hot, cold = (", order.temperature=0.5", ", order.temperature=0.1")
-    comparisons = [
-        learned(START, start, {0: value}, settings=settings)
-        for start, settings, value in (("row", hot, 0.1), ("column", hot, 0.3), ("row", cold, 0.9))
-    ]
-    (gain,), _ = gains(comparisons)
-    assert (gain.model, gain.starts, gain.differences) == ("m" + hot, 2, pytest.approx([0.2]))
-
-
 def test_paired_differences_by_brute_force(sweep):
     found = {(c.kind, c.name[2]): c for c in compare(collect(expand([sweep])).results).comparisons}
     assert set(found) == {
         (ROW, "column, fixed"),
-        (ROW, "row, equal noise"),
+        *((kind, "row, equal noise") for kind in (ROW, START)),
         *((kind, "learned from row") for kind in (ROW, START, NOISE, BEST)),
     }
     partners = {ROW: "row", START: "row", NOISE: "noise", BEST: "column"}

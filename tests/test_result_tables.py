@@ -25,6 +25,7 @@ def test_what_is_compared_in_a_study_of_two_models_by_hand(study):
             (("vit", column, ROW, row), (30 + 20) / 2, 5, 2),
             (("vit", spiral, ROW, row), 10, 0, 3),
             (("vit", noise, ROW, row), (0 + 10 + 0) / 3, third, 3),
+            (("vit", noise, START, row), (0 + 10 + 0) / 3, third, 3),
             (("vit", again, ROW, row), (30 + 30 + 20) / 3, third, 3),
             (("vit", learned, ROW, row), (20 + 20 + 10) / 3, third, 3),
             (("vit", learned, START, row), (20 + 20 + 10) / 3, third, 3),
@@ -148,7 +149,8 @@ def test_the_table_of_gains_has_each_number_under_its_heading(tmp_path):
             make_run(tmp_path / f"{start}-learned-{seed}", start, "global", seed, found[seed])
     table = result_tables.gains_table(compare(collect(expand([tmp_path])).results))
     row = dict(zip(table.headings, table.rows[0], strict=True))
-    assert (row["compared with"], row["model"], row["data"]) == (START, "vit mini", "digits 4x4")
+    assert (row["runs"], row["compared with"]) == ("learned", START)
+    assert (row["model"], row["data"]) == ("vit mini", "digits 4x4")
     assert row["difference (points)"] == Number(pytest.approx(12.5), pytest.approx(7.5))
     assert (row["starts"].value, row["seeds"].value) == (2, 2)
     limits = stats.t.interval(0.95, 1, 12.5, 7.5)
@@ -163,3 +165,4 @@ def test_the_time_of_runs_that_did_not_record_it_is_left_empty(tmp_path):
     cells = [dict(zip(table.headings, row, strict=True)) for row in table.rows]
     assert [cell["training steps (min)"].value for cell in cells] == [1, 1]
     assert [getattr(cell["wall time (min)"], "value", "") for cell in cells] == ["", 1.5]
+    assert table.notes == ["Of 1 of 2 runs the wall time was not recorded."]

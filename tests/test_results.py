@@ -77,12 +77,17 @@ def test_names_of_orders():
     )
 
 
-def test_settings_of_a_policy_are_said_of_every_start(tmp_path):
-    for start, heat in (("row", 0.2), ("row", 0.5), ("column", 0.2)):
+def test_settings_of_a_policy_are_said_of_every_start_unless_they_are_usual(tmp_path):
+    for start, heat in (("row", 0.2), ("row", 0.5)):
         make_run(tmp_path / f"{start}-{heat}", start, "global", temperature=heat)
     assert [result.order for result in collect(expand([tmp_path])).results] == [
-        "learned from column, order.temperature=0.2",
         "learned from row, order.temperature=0.2",
+        "learned from row, order.temperature=0.5",
+    ]
+    make_run(tmp_path / "column-0.2", "column", "global", temperature=0.2)
+    assert [result.order for result in collect(expand([tmp_path])).results] == [
+        "learned from column",
+        "learned from row",
         "learned from row, order.temperature=0.5",
     ]
 
@@ -142,3 +147,18 @@ def test_runs_stand_by_data_then_model_with_7x7_before_14x14(tmp_path):
         ("vit mini", "digits 14x14"),
         ("mamba mini", "digits 14x14"),
     ]
+
+
+def test_a_further_study_of_one_model_leaves_the_names_of_the_main_one(tmp_path):
+    for model in ("vit", "mamba"):
+        for scan_name in ("row", "column"):
+            make_run(tmp_path / f"{model}-{scan_name}", scan_name, model=model)
+            make_run(tmp_path / f"{model}-{scan_name}-learned", scan_name, "global", model=model)
+    for scan_name in ("row", "column", "spiral"):  # of Mamba's policies most are warm, of all models' not
+        make_run(tmp_path / f"long-{scan_name}", scan_name, model="mamba", epochs=9)
+        make_run(tmp_path / f"warm-{scan_name}", scan_name, "global", model="mamba", temperature=0.5)
+    found = {r.run.path.name: (r.data, r.order) for r in collect(expand([tmp_path])).results}
+    assert {found[f"{model}-row"] for model in ("vit", "mamba")} == {("digits 4x4", "row, fixed")}
+    assert found["mamba-row-learned"] == ("digits 4x4", "learned from row")
+    assert found["long-row"] == ("digits 4x4, train.epochs=9", "row, fixed")
+    assert found["warm-row"] == ("digits 4x4", "learned from row, order.temperature=0.5")

@@ -117,5 +117,9 @@ def test_the_control_of_an_ablation_differs_from_the_policy_in_nothing_but_learn
 
 
 def test_readouts():
-    seen = Counter(tuple(plan.experiment.model.options.values()) for plan in STUDIES["laptop/readout"]())
-    assert seen == {(scans, out): 18 for scans in (4, 1) for out in ("first", "middle", "last", "mean")}
+    runs = [plan.experiment for plan in STUDIES["laptop/readout"]()]
+    seen = Counter((run.model.options.get("scans", 4), run.model.options.get("readout")) for run in runs)
+    readouts = ("middle", "last", "mean")
+    assert seen == {(4, None): 18, (1, "first"): 18} | {(n, out): 18 for n in (4, 1) for out in readouts}
+    orders = [plan.experiment for plan in STUDIES["laptop/orders"]()]
+    assert sum(run in orders for run in runs) == 36  # which need not be run again

@@ -16,7 +16,6 @@ from reorder.results import (
     by_order,
     extra_keys,
     mean_over_seeds,
-    settings_of,
     start_of,
     top1,
 )
@@ -58,22 +57,6 @@ class Comparison(NamedTuple):
         return mean_over_seeds(self.differences, [pair.shares for pair in self.pairs])
 
 
-class Gain(NamedTuple):
-    """Learned orders against something else, seed by seed, each the mean over all that they started from."""
-
-    model: str  # and, where there are several, the policy's settings
-    data: str
-    kind: str
-    starts: int
-    seeds: list[int]
-    differences: list[float]
-    shares: list[np.ndarray]  # of the images, seed by seed
-
-    @property
-    def mean(self) -> Mean:
-        return mean_over_seeds(self.differences, self.shares)
-
-
 def p_value(mean: Mean) -> float | None:
     """Of a paired t-test over seeds, two-sided; None below two seeds, or if all differ by the same."""
     if mean.seed_error is None or mean.seed_error < ROUNDING:
@@ -89,7 +72,10 @@ class Compared(NamedTuple):
 
 
 def compare(results: Sequence[Result]) -> Compared:
-    """Every order against row-major; learned ones against their start, equal noise and the best scan."""
+    """Every order against row-major; learned ones against their start, equal noise and the best scan.
+
+    And equal noise against its start, which is what exploring costs or gains without learning.
+    """
     groups = by_order(results)
     comparisons: list[Comparison] = []
     alone: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)  # what lacks a partner, and why
@@ -98,7 +84,7 @@ def compare(results: Sequence[Result]) -> Compared:
             if not _asked(kind, group[0]):
                 continue
             partner, why = _partner(kind, group, groups)
-            pairs, seeds = _pairs(group, partner)
+            pairs, seeds = pair_up(group, partner)
             if pairs:
                 comparisons.append(Comparison((model, data, order), kind, partner[0].order, pairs))
             if seeds:
@@ -117,71 +103,11 @@ def _one_side(seeds: list[int]) -> str:
     return f"seed {', '.join(map(str, seeds))} only on one side, or on other images"
 
 
-def gains(comparisons: Sequence[Comparison]) -> tuple[list[Gain], list[str]]:
-    """What learning gains over several starts, with the seeds that all of them have; and notes.
-
-    By model, and over all models but the ViT, which cannot tell orders apart.
-    """
-    learned: dict[tuple[str, str, str], dict[str, dict[str, dict[int, Pair]]]] = {}  # kind, start, seed
-    for name, kind, _, pairs in comparisons:
-        first = pairs[0].a
-        if first.summary["policy"] == "global":
-            kinds = learned.setdefault((name[0], settings_of(first), name[1]), {})
-            starts = kinds.setdefault(kind, {})
-            starts.setdefault(start_of(first.summary), {pair.a.seed: pair for pair in pairs})
-    found, notes = [], []
-    for kind in (START, NOISE, ROW, BEST):
-        together: dict[tuple[str, str], list[Gain]] = defaultdict(list)  # by settings and data
-        for (model, settings, data), kinds in learned.items():
-            of_all = dict.fromkeys(start for starts in kinds.values() for start in starts)
-            starts = kinds.get(kind, {})
-            what = f"{model}{settings}, {data}, against {kind}"
-            if lacking := [start for start in of_all if start not in starts]:
-                notes.append(f"{what}: not from {', '.join(lacking)}, for want of a partner.")
-            seeds = shared_seeds(starts)
-            if any(len(by_seed) > len(seeds) for by_seed in starts.values()):
-                notes.append(f"{what}: {in_common(len(starts), 'starts', len(seeds))}.")
-            if len(starts) > 1 and seeds:
-                by_seed = {seed: [of[seed] for of in starts.values()] for seed in seeds}
-                found.append(_gain(model + settings, data, kind, by_seed))
-                if not model.startswith("vit"):
-                    together[settings, data].append(found[-1])
-        found += [gain for (settings, _), several in together.items() if (gain := _pooled(several, settings))]
-    return found, notes
-
-
-def shared_seeds(several: Mapping[str, Mapping[int, Any]]) -> list[int]:
-    """The seeds that all of several have."""
-    return sorted(set.intersection(*map(set, several.values()))) if several else []
-
-
-def _gain(model: str, data: str, kind: str, by_seed: dict[int, list[Pair]]) -> Gain:
-    """The gain of pairs by seed and start."""
-    means = [float(np.mean([pair.paired.difference for pair in pairs])) for pairs in by_seed.values()]
-    shares = [np.mean([pair.shares for pair in pairs], axis=0) for pairs in by_seed.values()]
-    return Gain(model, data, kind, len(next(iter(by_seed.values()))), [*by_seed], means, shares)
-
-
-def _pooled(several: list[Gain], settings: str) -> Gain | None:
-    """The mean gain of several models, seed by seed; None of one, or if starts, seeds or images differ."""
-    first = several[0]
-    alike = {(gain.starts, tuple(gain.seeds), len(gain.shares[0])) for gain in several}
-    if len(several) < 2 or len(alike) > 1:
-        return None
-    return first._replace(
-        model=f"mean of {len(several)} models, without the ViT{settings}",
-        differences=np.mean([gain.differences for gain in several], axis=0).tolist(),
-        shares=list(np.mean([gain.shares for gain in several], axis=0)),
-    )
-
-
-def in_common(count: int, what: str, seeds: int) -> str:
-    return f"all {count} {what} have {seeds} of the seeds in common; others are left out"
-
-
 def _asked(kind: str, result: Result) -> bool:
     """Whether runs like this one are compared in this way."""
     summary = result.summary
+    if summary["policy"] == "noise":
+        return kind in (ROW, START)
     return summary["policy"] == "global" or (
         kind == ROW and (summary["policy"], start_of(summary)) != ("none", "row")
     )
@@ -245,7 +171,7 @@ def _passed_over(
     return found
 
 
-def _pairs(group: list[Result], partner: list[Result]) -> tuple[list[Pair], list[int]]:
+def pair_up(group: list[Result], partner: list[Result]) -> tuple[list[Pair], list[int]]:
     """The runs of both sides that share seed and images, and the seeds of which there is no such pair."""
     other = {result.seed: result for result in partner}
     pairs, alone = [], list(other.keys() - {result.seed for result in group})
@@ -262,6 +188,15 @@ def _pairs(group: list[Result], partner: list[Result]) -> tuple[list[Pair], list
 
 def _same_images(a: Result, b: Result) -> bool:
     return a.correct is not None and b.correct is not None and len(a.correct) == len(b.correct)
+
+
+def shared_seeds(several: Mapping[str, Mapping[int, Any]]) -> list[int]:
+    """The seeds that all of several have."""
+    return sorted(set.intersection(*map(set, several.values()))) if several else []
+
+
+def in_common(count: int, what: str, seeds: int) -> str:
+    return f"all {count} {what} have {seeds} of the seeds in common; others are left out"
 
 
 class Sensitivity(NamedTuple):

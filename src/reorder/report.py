@@ -24,6 +24,7 @@ from reorder.result_tables import (
     policies,
     runs_table,
     sensitivity_table,
+    settings_table,
 )
 from reorder.results import Collection, Result, collect
 from reorder.run_dir import RunDir
@@ -149,6 +150,7 @@ def report_tables(
         sensitivity_table(collection.results),
         gains_table(compared),
         differences_table(compared),
+        settings_table(collection.results),
         centre_table(learned, radius),
         runs_table(collection),
         pairs_table(compared),

@@ -8,14 +8,13 @@ import numpy as np
 from reorder.comparisons import (
     Compared,
     Comparison,
-    Gain,
-    gains,
     in_common,
     p_value,
     sensitivities,
     shared_seeds,
 )
 from reorder.evolution import Evolution, central, centre_shift, evolution, student_interval
+from reorder.gains import Gain, gains, setting_changes
 from reorder.results import (
     Collection,
     Mean,
@@ -55,9 +54,9 @@ def runs_table(collection: Collection) -> Table:
             )
         )
     headings = ("order", "model", "top-1 (%)", "data", "seed", "top-5 (%)", *COSTS)
-    return Table(
-        "runs", f"Every run. After ± stands the standard error {IMAGES}.", headings, rows, collection.notes
-    )
+    caption = f"Every run. After ± stands the standard error {IMAGES}."
+    notes = collection.notes + _untimed(collection.results)
+    return Table("runs", caption, headings, rows, notes)
 
 
 def orders_table(results: Sequence[Result]) -> Table:
@@ -85,7 +84,13 @@ def orders_table(results: Sequence[Result]) -> Table:
         "Means over seeds. After ± stands the standard error over seeds, of two or more; the error over the "
         "validation images, of the images' means over seeds, has its own column."
     )
-    return Table("orders", caption, headings, rows, [])
+    return Table("orders", caption, headings, rows, _untimed(results))
+
+
+def _untimed(results: Sequence[Result]) -> list[str]:
+    """A note on the runs whose wall time is not known."""
+    untimed = sum("wall_seconds" not in result.summary for result in results)
+    return [f"Of {untimed} of {len(results)} runs the wall time was not recorded."] if untimed else []
 
 
 def _minutes(group: Sequence[Result]) -> tuple[Cell, Cell]:
@@ -135,19 +140,35 @@ def _judged(compared: Comparison | Gain) -> tuple[Cell, ...]:
 
 
 def gains_table(compared: Compared) -> Table:
-    """A row per model and what its learned orders are compared with: means over all their starts."""
-    rows: list[tuple[Cell, ...]] = []
+    """A row per model and comparison of learned orders, and of their control: means over all their starts."""
     found, notes = gains(compared.comparisons)
-    for gain in found:
-        counts = (Number(gain.starts, digits=0), Number(gain.mean.seeds, digits=0))
-        rows.append((gain.kind, gain.model, *_judged(gain), _image_error(gain.mean), gain.data, *counts))
-    headings = ("compared with", "model", "difference (points)", *JUDGED, "± over images", "data", "starts")
     caption = (
-        "What learning an order gains. Paired differences in top-1 of learned orders, in percentage points, "
-        "averaged over all starts, and in the last row of a kind over models, before seeds are compared; the "
-        "interval and p are Student's over seeds; the error over the validation images has its own column."
+        "What learning an order gains, and exploring as much without learning. Paired differences in top-1, "
+        "in percentage points, averaged over all starts, and in the last row of a kind over models, before "
+        "seeds are compared; the interval and p are Student's over seeds; the error over the validation "
+        "images has its own column."
     )
-    return Table("gains", caption, (*headings, "seeds"), rows, notes if rows else [])
+    return _gains("gains", caption, "starts", found, notes if found else [])
+
+
+def settings_table(results: Sequence[Result]) -> Table:
+    """A row per setting in which runs differ: means over all orders."""
+    caption = (
+        "What other settings than the order change. Paired differences in top-1, in percentage points, of "
+        "runs that differ in one setting, averaged over all orders that both read, before seeds are "
+        "compared; the interval and p are Student's over seeds."
+    )
+    return _gains("settings", caption, "orders", setting_changes(results), [])
+
+
+def _gains(name: str, caption: str, over: str, found: Sequence[Gain], notes: list[str]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for gain in found:
+        counts = (Number(gain.over, digits=0), Number(gain.mean.seeds, digits=0))
+        about = (gain.what, gain.against, gain.model)
+        rows.append((*about, *_judged(gain), _image_error(gain.mean), gain.data, *counts))
+    headings = ("runs", "compared with", "model", "difference (points)", *JUDGED, "± over images", "data")
+    return Table(name, caption, (*headings, over, "seeds"), rows, notes)
 
 
 def sensitivity_table(results: Sequence[Result]) -> Table:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -85,7 +85,7 @@ def collect(runs: Sequence[RunDir]) -> Collection:
         raise ValueError(f"none of the runs is finished: {' '.join(notes)}")
     results = _told_apart(results, "data", lambda r: (r.model, r.data), NOT_ORDER)
     results = _told_apart(results, "order", lambda r: (r.model, r.data, r.summary["policy"]), SETTINGS)
-    results = _told_apart(results, "order", lambda r: (r.model, r.data, r.order), START)
+    results = _told_apart(results, "order", lambda r: (r.model, r.data, r.order), START, usual=False)
     return Collection(*_once(results, notes))
 
 
@@ -169,21 +169,41 @@ NOT_ORDER = ("model.", "data.", "train.")
 
 
 def _told_apart(
-    results: list[Result], field: str, alike: Callable[[Result], tuple[str, ...]], own: tuple[str, ...]
+    results: list[Result],
+    field: str,
+    alike: Callable[[Result], tuple[str, ...]],
+    own: tuple[str, ...],
+    usual: bool = True,
 ) -> list[Result]:
-    """The same with the keys that begin with `own`, in which runs that are alike differ, said in a field."""
+    """The same with the keys that begin with `own`, in which runs that are alike differ, said in a field.
+
+    The usual value of a key is not said, so that a further study leaves the names of the others as they are.
+    """
     groups: dict[tuple[str, ...], list[Result]] = defaultdict(list)
+    of_all_models: dict[tuple[str, ...], list[Result]] = defaultdict(list)
     for result in results:
         groups[alike(result)].append(result)
+        of_all_models[alike(result)[1:]].append(result)
     told = []
-    for members in groups.values():
+    for name, members in groups.items():
         first = members[0].keys
         found = {key for member in members for key in extra_keys(member.keys, first)}
         varied = sorted(key for key in found if key.startswith(own))
+        unsaid = {key: _usual(key, members, of_all_models[name[1:]]) if usual else None for key in varied}
         for result in members:
-            said = [getattr(result, field), *(f"{key}={result.keys.get(key)}" for key in varied)]
-            told.append(Result(**result._asdict() | {field: ", ".join(said)}))
+            values = {key: str(result.keys.get(key)) for key in varied}
+            said = [f"{key}={value}" for key, value in values.items() if value != unsaid[key]]
+            told.append(Result(**result._asdict() | {field: ", ".join([getattr(result, field), *said])}))
     return told
+
+
+def _usual(key: str, members: list[Result], of_all_models: list[Result]) -> str | None:
+    """The value of a key that most runs have, of those that members have; None if two are as frequent."""
+    counts = Counter(str(each.keys.get(key)) for each in of_all_models)
+    first, second, *_ = sorted(
+        {str(each.keys.get(key)) for each in members}, key=lambda value: -counts[value]
+    )
+    return None if counts[first] == counts[second] else first
 
 
 def _once(results: list[Result], notes: list[str]) -> tuple[list[Result], list[str]]:
