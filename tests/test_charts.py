@@ -106,9 +106,27 @@ def test_what_stands_side_by_side_is_of_the_same_seeds(tmp_path):
         make_run(tmp_path / f"row-{seed}", seed=seed, accuracy=right)
         make_run(tmp_path / f"column-{seed}", "column", seed=seed, accuracy=right)
     make_run(tmp_path / "learned", policy="global", accuracy=36)
-    axes = charts.learning_figure(collect(expand([tmp_path])).results).axes[0]
+    results = collect(expand([tmp_path])).results
+    axes = charts.learning_figure(results).axes[0]
     heights = {c.get_label(): c.lines[0].get_ydata().tolist() for c in axes.containers}
     assert heights == {"fixed": pytest.approx([50, 50]), "learned from it (REOrder)": pytest.approx([60])}
+    curved = [r._replace(metrics=[{"validation_top1": 0.1 * (r.seed + 1)}]) for r in results]
+    lines = charts.training_figure(curved).axes[0].lines
+    assert [line.get_ydata().tolist() for line in lines] == [pytest.approx([10])] * 3
+    alone = [r for r in curved if (r.order, r.seed) != ("column, fixed", 0)]  # they share no seed
+    lines = charts.training_figure(alone).axes[0].lines
+    assert sorted(line.get_ydata().item() for line in lines) == pytest.approx([10, 15, 20])
+
+
+def test_compressible_scans_are_compared_by_the_same_seeds_whatever_else_was_run(tmp_path):
+    for seed, right in enumerate((30, 54)):
+        make_run(tmp_path / f"row-{seed}", seed=seed, accuracy=right)
+    make_run(tmp_path / "column", "column", accuracy=36)
+    make_run(tmp_path / "learned", policy="global", seed=1, accuracy=36)
+    prior = charts.Prior((4, 4), {"row": {"unigram": (20.0, 0.5)}, "column": {"unigram": (25.0, 0.1)}})
+    results = collect(expand([tmp_path])).results
+    (points,) = charts.compressibility_figure(results, [prior]).axes[0].containers
+    assert points.lines[0].get_ydata().tolist() == pytest.approx([50, 60])
 
 
 def test_points_are_at_a_scans_compressibility_and_accuracy(sweep):

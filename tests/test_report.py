@@ -28,7 +28,7 @@ def test_a_report_is_made_from_small_files_alone(sweep, tmp_path, monkeypatch):
     options = Options(track=((1, 2),), priors=(tmp_path / "prior.json",))
     page, made = write_report(expand([copy]), tmp_path / "report", options)
     assert page.read_text().count("<table") >= 5
-    names = ["orders", "scans", "differences", "centre", "runs", "pairs"]
+    names = ["orders", "scans", "differences", "settings", "centre", "runs", "pairs"]
     assert [table.name for table in made] == names
     assert len((tmp_path / "report" / "runs.csv").read_text().splitlines()) == 14
     drawn = {path.name for path in (tmp_path / "report" / "figures").iterdir()}

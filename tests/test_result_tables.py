@@ -8,7 +8,7 @@ from written_runs import make_run
 from reorder import result_tables
 from reorder.comparisons import BEST, NOISE, ROW, START, compare
 from reorder.results import collect, expand
-from reorder.tables import Number
+from reorder.tables import Number, Table, write_table
 
 
 def test_what_is_compared_in_a_study_of_two_models_by_hand(study):
@@ -166,3 +166,41 @@ def test_the_time_of_runs_that_did_not_record_it_is_left_empty(tmp_path):
     assert [cell["training steps (min)"].value for cell in cells] == [1, 1]
     assert [getattr(cell["wall time (min)"], "value", "") for cell in cells] == ["", 1.5]
     assert table.notes == ["Of 1 of 2 runs the wall time was not recorded."]
+
+
+def test_orders_that_a_trained_model_was_tried_in_are_shown(tmp_path):
+    run, other = make_run(tmp_path / "a", "spiral", seed=3), make_run(tmp_path / "b")
+    tried = Table(
+        "sensitivity",
+        "",
+        ("order", "tau with own", "top-1 (%)", "against own (points)", "p"),
+        [
+            ("own", Number(1.0), Number(50.0, 1.5), Number(0.0, 0.0), Number(1.0)),
+            ("row", Number(0.25), Number(40.0, 1.25), Number(-10.0, 2.0), Number(0.0001)),
+        ],
+        [],
+    )
+    write_table(tried, run.path / "evaluations")
+    collection = collect([run, other])
+    table = result_tables.other_orders_table(collection)
+    assert [dict(zip(table.headings, map(str, row), strict=True)) for row in table.rows] == [
+        {
+            "read in": name,
+            "trained in": "spiral, fixed",
+            "model": "vit mini",
+            "top-1 (%)": top1,
+            "against own (points)": change,
+            "p": p,
+            "tau with own": tau,
+            "data": "digits 4x4",
+            "seed": "3",
+        }
+        for name, top1, change, p, tau in (
+            ("own", "50.00 ± 1.50", "0.00 ± 0.00", "1.000", "1.00"),
+            ("row", "40.00 ± 1.25", "-10.00 ± 2.00", "<0.001", "0.25"),
+        )
+    ]
+    assert collection.notes == []
+    (run.path / "evaluations" / "sensitivity.csv").write_text("order,top-1 (%)\nrow,many\n")
+    assert result_tables.other_orders_table(collection).rows == []
+    assert "sensitivity.csv: left out, for it is damaged" in collection.notes[0]

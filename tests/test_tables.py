@@ -11,6 +11,7 @@ from reorder.tables import (
     PValue,
     Table,
     escape_latex,
+    from_csv,
     terminal_table,
     to_csv,
     to_latex,
@@ -38,6 +39,10 @@ def test_csv_parses_back_to_full_precision_with_errors_in_their_own_columns():
     assert head == ["order|", "top-1 (%)", "top-1 (%) standard error", "p", "p standard error"]
     assert first == ["row, fixed", "91.23456", "1.48", "0.5", ""]
     assert second == ['a "b"', "7.0", "", "", ""]
+    assert from_csv(to_csv(TABLE)) == [
+        {"order|": "row, fixed", "top-1 (%)": Number(91.23456, 1.48), "p": Number(0.5)},
+        {"order|": 'a "b"', "top-1 (%)": Number(7.0), "p": ""},
+    ]
 
 
 def test_markdown_has_the_caption_a_row_each_and_the_notes():

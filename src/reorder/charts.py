@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from reorder.comparisons import ROW, Comparison
 from reorder.config import Data, images_of
 from reorder.figures import Curve, draw_curves, stage_spans
-from reorder.results import Mean, Result, by_order, scan_name, start_of, top1
+from reorder.results import Mean, Name, Result, by_order, scan_name, start_of, top1
 from reorder.scans import SCANS
 
 # Okabe and Ito's colours; a hatch or a marker says the same in print.
@@ -47,6 +47,7 @@ STYLES = {
 }
 LETTER = 0.085  # inches that a letter of a legend takes at most, on average
 ERRORS = "Bars: standard error over seeds, or over images where there is one seed."
+SHARED = "Means over the seeds that all orders of a model and dataset have; over all, if none is shared."
 
 
 def _error(mean: Mean) -> float:
@@ -133,18 +134,28 @@ def change_figure(comparisons: Sequence[Comparison]) -> Figure | None:
     return figure
 
 
-def _side_by_side(results: Sequence[Result]) -> dict[tuple[str, str], dict[str, dict[str, list[Mean]]]]:
-    """Top-1 by model and data, policy, and scan; of each model and data, of the seeds that all have."""
+def _with_shared_seeds(groups: Mapping[Name, list[Result]]) -> dict[Name, list[Result]]:
+    """Of each model and data the seeds that all orders have, or all seeds if no seed is common.
+
+    What stands side by side would otherwise differ by the luck of its seeds.
+    """
     seeds: dict[tuple[str, str], list[set[int]]] = defaultdict(list)
-    groups = {name: g for name, g in by_order(results).items() if g[0].summary["policy"] in POLICIES}
     for (model, data, _), group in groups.items():
         seeds[model, data].append({result.seed for result in group})
+    shared = {panel: set.intersection(*several) for panel, several in seeds.items()}
+    return {
+        name: [result for result in group if result.seed in shared[name[:2]]] or group
+        for name, group in groups.items()
+    }
+
+
+def _side_by_side(results: Sequence[Result]) -> dict[tuple[str, str], dict[str, dict[str, list[Mean]]]]:
+    """Top-1 by model and data, policy, and scan."""
+    groups = {name: g for name, g in by_order(results).items() if g[0].summary["policy"] in POLICIES}
     found: dict[tuple[str, str], dict[str, dict[str, list[Mean]]]] = defaultdict(lambda: defaultdict(dict))
-    for (model, data, _), group in groups.items():
+    for (model, data, _), group in _with_shared_seeds(groups).items():
         policy, scan = group[0].summary["policy"], scan_name(group[0].summary)
-        common = set.intersection(*seeds[model, data])
-        alike = [result for result in group if result.seed in common] or group
-        found[model, data][policy].setdefault(scan, []).append(top1(alike))
+        found[model, data][policy].setdefault(scan, []).append(top1(group))
     return found
 
 
@@ -253,12 +264,12 @@ def _points(results: Sequence[Result], priors: Sequence[Prior]) -> dict[tuple[st
     """The fixed scans that priors have measured, by data and by tokenizer and encoding."""
     points: dict[tuple[str, str], list[Point]] = defaultdict(list)
     for prior in priors:
-        for (model, data, _), group in by_order(results).items():
+        measured = [r for r in results if prior.fits(r) and start_of(r.summary) in prior.reductions]
+        for (model, data, _), group in _with_shared_seeds(by_order(measured)).items():
             scan = start_of(group[0].summary)
-            for encoding, (reduction, error) in prior.reductions.get(scan, {}).items():
-                if prior.fits(group[0]):
-                    label = ", ".join(filter(None, (prior.tokenizer, encoding)))
-                    points[data, label].append(Point(model, scan, reduction, error, top1(group)))
+            for encoding, (reduction, error) in prior.reductions[scan].items():
+                label = ", ".join(filter(None, (prior.tokenizer, encoding)))
+                points[data, label].append(Point(model, scan, reduction, error, top1(group)))
     return points
 
 
@@ -312,10 +323,11 @@ def training_figure(results: Sequence[Result]) -> Figure | None:
     panels: dict[tuple[str, str], dict[str, list[Curve]]] = defaultdict(lambda: defaultdict(list))
     others: list[str] = []
     styles: dict[str, str] = {}
-    for (model, data, _), group in by_order(results).items():
-        top1s = [[line["validation_top1"] for line in result.metrics] for result in group if result.metrics]
-        epochs = min(map(len, top1s), default=0)
-        if not epochs or ((model, data) not in panels and len(panels) == MOST_PANELS):
+    with_curves = by_order([result for result in results if result.metrics])
+    for (model, data, _), group in _with_shared_seeds(with_curves).items():
+        top1s = [[line["validation_top1"] for line in result.metrics] for result in group]
+        epochs = min(map(len, top1s))
+        if (model, data) not in panels and len(panels) == MOST_PANELS:
             continue
         summary = group[0].summary
         policy, start = summary["policy"], scan_name(summary)

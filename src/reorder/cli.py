@@ -265,7 +265,7 @@ def sweep(
     Finished runs are recognised, interrupted ones continued, failed ones tried again. The values of a study
     can be changed like those of a preset, for all its runs. A short key such as `seed` means train.seed.
 
-    Example: `reorder sweep digits model.name=vit,mamba scan=row,column seed=0,1,2 --jobs 2`
+    Example: `reorder sweep digits model.name=vit,mamba scan=row,column policy=none,noise,global seed=0,1,2`
 
     Example: `reorder sweep laptop/orders --dry-run`
 

@@ -20,6 +20,7 @@ from reorder.result_tables import (
     differences_table,
     gains_table,
     orders_table,
+    other_orders_table,
     pairs_table,
     policies,
     runs_table,
@@ -82,13 +83,12 @@ def result_pictures(collection: Collection, compared: Compared, options: Options
         ),
         (
             "learning",
-            "Fixed orders, equal noise, and REOrder, in each panel with the seeds that all have. "
-            f"{charts.ERRORS}",
+            f"Fixed orders, equal noise, and REOrder. {charts.SHARED} {charts.ERRORS}",
             charts.learning_figure(results),
         ),
         (
             "compressibility",
-            f"Top-1 of fixed scans against how well their codes compress. {charts.ERRORS}",
+            f"Top-1 of fixed scans against how well their codes compress. {charts.SHARED} {charts.ERRORS}",
             charts.compressibility_figure(results, list(priors.values())),
         ),
         ("curves", _curves_caption(results), charts.training_figure(results)),
@@ -102,8 +102,8 @@ def _curves_caption(results: Sequence[Result]) -> str:
     if panels > charts.MOST_PANELS:
         more = f" The first {charts.MOST_PANELS} of {panels} panels; the rest is in the page's own curves."
     return (
-        "Validation top-1 by epoch. Means over seeds, with bands from lowest to highest seed in panels of "
-        f"up to {MOST_BANDS} curves; colours are scans, line styles policies.{more}"
+        f"Validation top-1 by epoch. {charts.SHARED} Bands, in panels of up to {MOST_BANDS} curves, are from "
+        f"lowest to highest seed; colours are scans, line styles policies.{more}"
     )
 
 
@@ -151,6 +151,7 @@ def report_tables(
         gains_table(compared),
         differences_table(compared),
         settings_table(collection.results),
+        other_orders_table(collection),
         centre_table(learned, radius),
         runs_table(collection),
         pairs_table(compared),

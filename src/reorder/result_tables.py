@@ -27,7 +27,7 @@ from reorder.results import (
     start_of,
     top1,
 )
-from reorder.tables import Cell, Number, PValue, Table
+from reorder.tables import Cell, Number, PValue, Table, from_csv
 
 IMAGES = "by bootstrap over the validation images; it does not include the variation between seeds"
 COSTS = ("images/s", "parameters", "training steps (min)", "wall time (min)")
@@ -215,6 +215,31 @@ def pairs_table(compared: Compared) -> Table:
         "validation images; p is McNemar's. Both speak for these trained models, not for the method."
     )
     return Table("pairs", caption, headings, rows, [])
+
+
+def other_orders_table(collection: Collection) -> Table:
+    """A row per run and order that `reorder evaluate --sensitivity` has tried it in."""
+    rows: list[tuple[Cell, ...]] = []
+    headings = ("top-1 (%)", "against own (points)", "p", "tau with own")
+    for result in sorted(collection.results, key=rank):
+        path = result.run.path / "evaluations" / "sensitivity.csv"
+        try:
+            tried = from_csv(path.read_text()) if path.exists() else []
+            for row in tried:
+                top1, change, p, tau = (row[heading] for heading in headings)
+                names = (row["order"], result.order, result.model)
+                seed = Number(result.seed, digits=0)
+                rows.append((*names, top1, change, PValue(*p), tau, result.data, seed))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            collection.notes.append(f"{path}: left out, for it is damaged ({error}).")
+    caption = (
+        "Trained models in other orders than their own, without further training. After ± stands the "
+        "bootstrap standard error over the validation images, paired for differences; p is McNemar's; tau is "
+        "Kendall's, 1 for the same order."
+    )
+    return Table(
+        "other-orders", caption, ("read in", "trained in", "model", *headings, "data", "seed"), rows, []
+    )
 
 
 class Policy(NamedTuple):

@@ -74,6 +74,21 @@ def _value_and_error(cell: Cell) -> tuple[str, str]:
     return repr(cell.value), "" if cell.error is None else repr(cell.error)
 
 
+def from_csv(text: str) -> list[dict[str, Cell]]:
+    """The rows of `to_csv` again, by heading."""
+    rows: list[dict[str, Cell]] = []
+    for found in csv.DictReader(io.StringIO(text)):
+        row: dict[str, Cell] = {}
+        for heading, value in found.items():
+            error = found.get(f"{heading} standard error")
+            if error is not None:
+                row[heading] = Number(float(value), float(error) if error else None) if value else ""
+            elif heading.removesuffix(" standard error") not in row:
+                row[heading] = value
+        rows.append(row)
+    return rows
+
+
 LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
