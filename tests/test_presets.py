@@ -137,7 +137,7 @@ def test_descriptions():
         "base transformer_xl, imagenet, no flips, 100 epochs, batch 640, order: learned from spiral"
     )
     said = describe(preset("paper/transformer_xl-imagenet-learned"))
-    assert said.endswith("order: transformer_xl-imagenet-column-reorder")
+    assert said.endswith("order: transformer_xl-imagenet-column-reorder, fixed")
 
 
 def test_a_misspelt_preset_is_told_the_nearest():

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
-from reorder.config import Data, Experiment, Model, Order, Train
+from reorder.config import Data, Experiment, Model, Order, Train, reading_of
 from reorder.scans import SCANS
 
 
@@ -158,14 +158,8 @@ def describe(experiment: Experiment) -> str:
     model, data, train, order = experiment.model, experiment.data, experiment.train, experiment.order
     # a saved order goes by the name of the run directory it is in
     start = Path(order.scan).parent.name if order.scan.endswith(".json") else order.scan
-    reads = {
-        "none": start,
-        "global": f"learned from {start}",
-        "noise": f"{start}, equal noise",
-        "random": f"random every batch, tests {start}",
-    }
     flips = "" if data.augment == "flip" else ", no flips"
     return (
         f"{model.size} {model.name}, {data.name}{flips}, {train.epochs} epochs, batch {train.batch_size}, "
-        f"order: {reads[order.policy]}"
+        f"order: {reading_of(order.policy, start)}"
     )
