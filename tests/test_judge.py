@@ -209,7 +209,10 @@ def test_sensitivity_is_what_each_order_alone_evaluates_to(learned, tmp_path):
         difference = np.load(where / "correct.npy").mean() - np.load(learned.path / "correct.npy").mean()
         assert rows[name][3].value == pytest.approx(100 * difference)
     assert rows["own-reversed"][1].value == pytest.approx(-1)
-    assert (learned.path / "evaluations" / "sensitivity.csv").exists()
+    assert {row[5].value for row in table.rows} == {learned.metrics()[-1]["step"]}
+    written = (learned.path / "evaluations" / "sensitivity.csv").read_text()
+    assert order_sensitivity(learned, ["validation_images=20"]).name == "sensitivity-digits"
+    assert (learned.path / "evaluations" / "sensitivity.csv").read_text() == written  # of the run's own data
 
 
 def test_several_ranks_evaluate_together_and_one_writes_and_speaks(learned):

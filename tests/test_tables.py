@@ -43,6 +43,9 @@ def test_csv_parses_back_to_full_precision_with_errors_in_their_own_columns():
         {"order|": "row, fixed", "top-1 (%)": Number(91.23456, 1.48), "p": Number(0.5)},
         {"order|": 'a "b"', "top-1 (%)": Number(7.0), "p": ""},
     ]
+    for cut in (to_csv(TABLE)[:-2], to_csv(TABLE)[:-1] + ",more\n"):
+        with pytest.raises(ValueError, match="zip"):
+            from_csv(cut)
 
 
 def test_markdown_has_the_caption_a_row_each_and_the_notes():

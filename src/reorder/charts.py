@@ -47,7 +47,7 @@ STYLES = {
 }
 LETTER = 0.085  # inches that a letter of a legend takes at most, on average
 ERRORS = "Bars: standard error over seeds, or over images where there is one seed."
-SHARED = "Means over the seeds that all orders of a model and dataset have; over all, if none is shared."
+SHARED = "Means over the seeds that all orders of a model and dataset have; over all, if they share none."
 
 
 def _error(mean: Mean) -> float:

@@ -221,7 +221,7 @@ def evaluate(
         with join() as world:
             display, table = Display(not world.first), order_sensitivity(directories[0], data or [], world)
         display.console.print(terminal_table(table))
-        display.say(f"saved: {directories[0].path / 'evaluations' / 'sensitivity.md'}")
+        display.say(f"saved: {directories[0].path / 'evaluations' / f'{table.name}.md'}")
         return
     if len(directories) == 1:
         with join() as world:

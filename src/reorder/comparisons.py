@@ -2,8 +2,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +15,9 @@ from reorder.results import (
     Result,
     by_order,
     extra_keys,
+    fullest,
     mean_over_seeds,
+    seeds_left_out,
     start_of,
     top1,
 )
@@ -190,15 +192,6 @@ def _same_images(a: Result, b: Result) -> bool:
     return a.correct is not None and b.correct is not None and len(a.correct) == len(b.correct)
 
 
-def shared_seeds(several: Mapping[str, Mapping[int, Any]]) -> list[int]:
-    """The seeds that all of several have."""
-    return sorted(set.intersection(*map(set, several.values()))) if several else []
-
-
-def in_common(count: int, what: str, seeds: int) -> str:
-    return f"all {count} {what} have {seeds} of the seeds in common; others are left out"
-
-
 class Sensitivity(NamedTuple):
     """How much a model's top-1 depends on which of several fixed scans it reads."""
 
@@ -228,16 +221,18 @@ def sensitivities(results: Sequence[Result]) -> tuple[list[Sensitivity], list[st
             models[model, data].setdefault(scan, {each.seed: each.summary["top1"] for each in group})
     found, notes = [], []
     for (model, data), scans in models.items():
-        seeds = shared_seeds(scans)
-        if len(scans) > 1 and len(seeds) < 2:
-            notes.append(f"{model}, {data}: no test, which takes two seeds that all {len(scans)} scans have.")
-        elif len(scans) > 1:
-            if any(len(of) > len(seeds) for of in scans.values()):
-                notes.append(f"{model}, {data}: {in_common(len(scans), 'scans', len(seeds))}.")
-            values = np.array([[of[seed] for seed in seeds] for of in scans.values()])
-            error, p_value = blocked_f_test(values)
-            means = dict(zip(scans, values.mean(1).tolist(), strict=True))
-            found.append(Sensitivity(model, data, means, len(seeds), error, p_value))
+        if len(scans) == 1:
+            continue
+        have = {scan: set(of) for scan, of in scans.items()}
+        kept, seeds = fullest(have, least=2)
+        if len(kept) < 2 or len(seeds) < 2:
+            notes.append(f"{model}, {data}: no test, which takes two scans with two seeds in common.")
+            continue
+        notes += seeds_left_out(f"{model}, {data}", have, kept, seeds)
+        values = np.array([[scans[scan][seed] for seed in sorted(seeds)] for scan in kept])
+        error, p_value = blocked_f_test(values)
+        means = dict(zip(kept, values.mean(1).tolist(), strict=True))
+        found.append(Sensitivity(model, data, means, len(seeds), error, p_value))
     return found, notes
 
 

@@ -1,20 +1,33 @@
 """What a change amounts to over many runs: learning an order, over starts and models; or another setting."""
 
 from collections import defaultdict
-from collections.abc import Sequence
-from itertools import combinations
+from collections.abc import Iterable, Sequence
+from itertools import chain, combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from reorder.comparisons import BEST, NOISE, ROW, START, Comparison, Pair, pair_up
-from reorder.results import Mean, Result, by_order, extra_keys, mean_over_seeds, settings_of, start_of
+from reorder.judge import TRAINING_ONLY
+from reorder.results import (
+    SETTINGS,
+    Mean,
+    Result,
+    by_order,
+    extra_keys,
+    fullest,
+    mean_over_seeds,
+    seeds_left_out,
+    settings_of,
+    start_of,
+)
 
 # n images
 
-LEARNED, EXPLORED = "learned", "equal noise"
-ASKED = ((LEARNED, START), (LEARNED, NOISE), (LEARNED, ROW), (LEARNED, BEST), (EXPLORED, START))
-OF_POLICY = {"global": LEARNED, "noise": EXPLORED}
+LEARNED = "learned"
+ASKED = ((LEARNED, START), (LEARNED, NOISE), (LEARNED, ROW), (LEARNED, BEST), (NOISE, START))
+COMMON = ("data.", "train.epochs", *SETTINGS)
+OF_POLICY = {"global": LEARNED, "noise": NOISE}
 
 Pairs = dict[str, dict[int, Pair]]  # by start or order, and by seed
 
@@ -48,21 +61,15 @@ def _gain(what: str, against: str, model: str, data: str, several: list[Pairs]) 
     return Gain(what, against, model, data, len(several[0]), [*by_seed], differences, shares)
 
 
-def _whole(pairs: Pairs) -> Pairs:
-    """The starts that have all seeds of the one that has most: errors are taken over seeds."""
-    most = max(pairs.values(), key=len, default={})
-    return {name: of_seeds for name, of_seeds in pairs.items() if most.keys() <= of_seeds.keys()}
+def _restricted(pairs: Pairs, names: Iterable[str], seeds: Iterable[int]) -> Pairs:
+    return {name: {seed: pairs[name][seed] for seed in sorted(seeds)} for name in names}
 
 
-def _shared(models: dict[str, Pairs]) -> dict[str, Pairs]:
-    """The starts, and of them the seeds, that all models have."""
-    starts = [start for start in next(iter(models.values())) if all(start in of for of in models.values())]
-    every = [set(pairs[start]) for pairs in models.values() for start in starts]
-    seeds = sorted(set.intersection(*every)) if every else []
-    return {
-        model: {start: {seed: pairs[start][seed] for seed in seeds} for start in starts if seeds}
-        for model, pairs in models.items()
-    }
+def _whole(about: str, pairs: Pairs) -> tuple[Pairs, list[str]]:
+    """The starts or orders that share most seeds, with those seeds; and a note on what that leaves out."""
+    have = {name: set(of_seeds) for name, of_seeds in pairs.items()}
+    kept, seeds = fullest(have)
+    return _restricted(pairs, kept, seeds), seeds_left_out(about, have, kept, seeds)
 
 
 def gains(comparisons: Sequence[Comparison]) -> tuple[list[Gain], list[str]]:
@@ -70,7 +77,7 @@ def gains(comparisons: Sequence[Comparison]) -> tuple[list[Gain], list[str]]:
 
     By model, and over all models but the ViT, which cannot tell orders apart.
     """
-    explored: dict[str, dict[tuple[str, str, str], dict[str, Pairs]]] = {LEARNED: {}, EXPLORED: {}}
+    explored: dict[str, dict[tuple[str, str, str], dict[str, Pairs]]] = {LEARNED: {}, NOISE: {}}
     for name, kind, _, pairs in comparisons:
         first = pairs[0].a
         if what := OF_POLICY.get(first.summary["policy"]):
@@ -79,82 +86,90 @@ def gains(comparisons: Sequence[Comparison]) -> tuple[list[Gain], list[str]]:
             starts.setdefault(start_of(first.summary), {pair.a.seed: pair for pair in pairs})
     found, notes = [], []
     for what, against in ASKED:
-        together: dict[tuple[str, str, int], dict[str, Pairs]] = defaultdict(dict)  # settings, data, images
+        together: dict[tuple[str, str, str], dict[str, Pairs]] = defaultdict(dict)
         for (model, settings, data), kinds in explored[what].items():
-            starts = kinds.get(against, {})
-            whole = _whole(starts)
             about = f"{model}{settings}, {data}, {what} against {against}"
-            notes += _left_out(about, [start for of in kinds.values() for start in of], starts, whole)
+            starts = kinds.get(against, {})
+            if lacking := [start for start in dict.fromkeys(chain(*kinds.values())) if start not in starts]:
+                notes.append(f"{about}: not from {', '.join(lacking)}, for want of a partner.")
+            whole, said = _whole(about, starts)
+            notes += said
             if len(whole) > 1:
                 found.append(_gain(what, against, model + settings, data, [whole]))
             if whole and not model.startswith("vit"):
-                images = len(next(iter(next(iter(whole.values())).values())).shares)
-                together[settings, data, images][model] = whole
+                together[settings, data, _common_ground(whole)][model] = whole
         for (settings, data, _), models in together.items():
-            if len(models) > 1:
-                pooled, said = _pooled(what, against, settings, data, models)
-                found += pooled
-                notes += said
+            gain, said = _pooled(what, against, settings, data, models)
+            found += gain
+            notes += said
     return found, notes
 
 
-def _left_out(about: str, every: list[str], starts: Pairs, whole: Pairs) -> list[str]:
-    """Notes on the starts that a mean lacks, and why."""
-    notes = []
-    if lacking := [start for start in dict.fromkeys(every) if start not in starts]:
-        notes.append(f"{about}: not from {', '.join(lacking)}, for want of a partner.")
-    if lacking := [start for start in starts if start not in whole]:
-        notes.append(f"{about}: not from {', '.join(lacking)}, for want of seeds that others have.")
-    return notes
+def _common_ground(pairs: Pairs) -> str:
+    """What models must share to be averaged: the images, how long they were trained, and the policy."""
+    first = next(iter(next(iter(pairs.values())).values()))
+    keys = {key: value for key, value in first.a.keys.items() if key.startswith(COMMON)}
+    return repr((len(first.shares), sorted(keys.items())))
 
 
 def _pooled(
     what: str, against: str, settings: str, data: str, models: dict[str, Pairs]
 ) -> tuple[list[Gain], list[str]]:
-    """The mean over models, of the starts and seeds that all have; and a note on what that leaves out."""
-    name = f"mean of {len(models)} models, without the ViT{settings}"
-    about = f"{name}, {data}, {what} against {against}"
-    shared = _shared(models)
-    if not any(shared.values()):
-        return [], [f"{about}: none, for they have no start and seed in common."]
-    gain = _gain(what, against, name, data, [*shared.values()])
-    if shared == models:
+    """The mean over the models that share most starts and seeds; and a note on what that leaves out."""
+    have = {
+        model: {(start, seed) for start, of_seeds in pairs.items() for seed in of_seeds}
+        for model, pairs in models.items()
+    }
+    if len(models) < 2:
+        return [], []
+    kept, shared = fullest(have, least=2)
+    about = f"{data}, {what} against {against}"
+    if len(kept) < 2:
+        return [], [f"{about}: no mean over models, for they share no start and seed."]
+    starts = [start for start in models[kept[0]] if any(start == other for other, _ in shared)]
+    seeds = {seed for _, seed in shared}
+    name = f"mean of {len(kept)} models, without the ViT{settings}"
+    gain = _gain(what, against, name, data, [_restricted(models[model], starts, seeds) for model in kept])
+    if all(had == shared for had in have.values()):
         return [gain], []
-    seeds, starts = ", ".join(map(str, gain.seeds)), ", ".join(shared[next(iter(shared))])
-    return [gain], [f"{about}: of what all have, which is {starts} with seed {seeds}."]
+    found = f"from {', '.join(starts)} with seed {', '.join(map(str, gain.seeds))}"
+    return [gain], [f"{name}, {about}: of {', '.join(kept)}, {found}; what they do not share is left out."]
 
 
-def setting_changes(results: Sequence[Result]) -> list[Gain]:
-    """What a setting of the model or the training changes, where runs differ in it alone.
+def setting_changes(results: Sequence[Result]) -> tuple[list[Gain], list[str]]:
+    """What a setting changes, other than the order, where runs differ in it alone; and notes.
 
     The mean over all orders that both have read; what comes first in tables is compared with.
     """
     variants: dict[tuple[str, str], dict[str, list[Result]]] = defaultdict(dict)
     for (model, data, order), group in by_order(results).items():
         variants[model, data][order] = group
-    found = []
-    for (_, theirs), (_, ours) in combinations(variants.items(), 2):
-        first, other = (next(iter(orders.values()))[0] for orders in (ours, theirs))
-        keys, others = _settings(first), _settings(other)
-        differing = extra_keys(keys, others)
-        if len(differing) != 1 or differing[0].startswith(
-            "data."
-        ):  # of which other images could be the cause
-            continue
-        pairs: Pairs = {
-            order: {pair.a.seed: pair for pair in pair_up(ours[order], theirs[order])[0]}
-            for order in ours
-            if order in theirs
-        }
-        if whole := _whole({order: of_seeds for order, of_seeds in pairs.items() if of_seeds}):
-            key = differing[0]
-            changed, usual = (f"{key}={of.get(key, 'default')}" for of in (keys, others))
-            found.append(_gain(changed, usual, other.model, other.data, [whole]))
-    return found
+    found, notes = [], []
+    for (variant, theirs), (_, ours) in combinations(variants.items(), 2):
+        changes: dict[tuple[str, str], Pairs] = defaultdict(dict)
+        for order in ours:
+            if order in theirs and (change := _one_change(ours[order][0], theirs[order][0])):
+                pairs, _ = pair_up(ours[order], theirs[order])
+                changes[change][order] = {pair.a.seed: pair for pair in pairs}
+        for (changed, usual), pairs_of in changes.items():
+            whole, said = _whole(f"{', '.join(variant)}, {changed} against {usual}", pairs_of)
+            notes += said
+            if whole:
+                found.append(_gain(changed, usual, *variant, [whole]))
+    return found, notes
 
 
-def _settings(result: Result) -> dict[str, Any]:
-    """The keys of a run that are not about its order, each option of the model by itself."""
-    keys = {key: value for key, value in result.keys.items() if not key.startswith("order.")}
-    options = keys.pop("model.options")
-    return keys | {f"model.options.{option}": value for option, value in options.items()}
+def _one_change(run: Result, other: Result) -> tuple[str, str] | None:
+    """The one key in which two runs differ, with both values; None if there are more, or other images."""
+    ours, theirs = _with_options(run.keys), _with_options(other.keys)
+    differing = extra_keys(ours, theirs)
+    if len(differing) != 1 or (differing[0].startswith("data.") and differing[0] not in TRAINING_ONLY):
+        return None
+    (key,) = differing
+    return f"{key}={ours.get(key, 'default')}", f"{key}={theirs.get(key, 'default')}"
+
+
+def _with_options(keys: dict[str, Any]) -> dict[str, Any]:
+    """Keys with each option of the model by itself."""
+    options = {f"model.options.{option}": value for option, value in keys["model.options"].items()}
+    return {key: value for key, value in keys.items() if key != "model.options"} | options

@@ -143,7 +143,8 @@ def _read_result(path: Path) -> dict[str, Any]:
 def order_sensitivity(directory: RunDir, overrides: list[str], world: World | None = None) -> Table:
     """How well a trained model reads in other orders than its own: the scans, its own reversed, a random one.
 
-    Each is an evaluation like any other; the table goes to the run's evaluations as well.
+    Each is an evaluation like any other; the table goes to the run's evaluations as well, where reports find
+    it, unless it is of other data.
     """
     run = _load_with_data(directory, overrides, world)
     grid = unwrapped(run.model).grid
@@ -161,12 +162,13 @@ def order_sensitivity(directory: RunDir, overrides: list[str], world: World | No
         change = Number(100 * paired.difference, 100 * paired.spread.sem)
         tau = Number(orders.kendall_tau(tried[name], own))
         accuracy = Number(100 * result["top1"], 100 * result["top1_sem"])
-        rows.append((name, tau, accuracy, change, PValue(paired.p_value)))
+        step = Number(run.step, digits=0)
+        rows.append((name, tau, accuracy, change, PValue(paired.p_value), step))
     table = Table(
-        "sensitivity",
+        f"sensitivity-{images_of(run.experiment.data)}" if overrides else "sensitivity",
         f"Top-1 of {directory.path.name} after step {run.step} in other orders than its own. After ± stands "
         "the bootstrap standard error over the images, paired for differences; p is McNemar's.",
-        ("order", "tau with own", "top-1 (%)", "against own (points)", "p"),
+        ("order", "tau with own", "top-1 (%)", "against own (points)", "p", "step"),
         rows,
         ["tau is Kendall's: 1 for the same order, -1 for its reverse."],
     )

@@ -166,7 +166,8 @@ def write_report(
 ) -> tuple[Path, list[Table]]:
     """Write tables, figures, animations and a self-contained page; its path, and the tables.
 
-    Everything is made from small files: config.yaml, summary.json, metrics.jsonl, correct.npy and policy.npz.
+    Everything is made from small files: config.yaml, summary.json, metrics.jsonl, correct.npy, policy.npz and
+    evaluations/sensitivity.csv.
     """
     options = options or Options()
     collection = collect(runs)

@@ -1,6 +1,7 @@
 """The tables of a report: every run, means over seeds, paired differences, and what policies learned."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -8,10 +9,8 @@ import numpy as np
 from reorder.comparisons import (
     Compared,
     Comparison,
-    in_common,
     p_value,
     sensitivities,
-    shared_seeds,
 )
 from reorder.evolution import Evolution, central, centre_shift, evolution, student_interval
 from reorder.gains import Gain, gains, setting_changes
@@ -21,8 +20,10 @@ from reorder.results import (
     Name,
     Result,
     by_order,
+    fullest,
     mean_over_seeds,
     rank,
+    seeds_left_out,
     settings_of,
     start_of,
     top1,
@@ -158,7 +159,7 @@ def settings_table(results: Sequence[Result]) -> Table:
         "runs that differ in one setting, averaged over all orders that both read, before seeds are "
         "compared; the interval and p are Student's over seeds."
     )
-    return _gains("settings", caption, "orders", setting_changes(results), [])
+    return _gains("settings", caption, "orders", *setting_changes(results))
 
 
 def _gains(name: str, caption: str, over: str, found: Sequence[Gain], notes: list[str]) -> Table:
@@ -217,29 +218,41 @@ def pairs_table(compared: Compared) -> Table:
     return Table("pairs", caption, headings, rows, [])
 
 
+OTHER_ORDERS = ("top-1 (%)", "against own (points)", "p", "tau with own")
+
+
 def other_orders_table(collection: Collection) -> Table:
     """A row per run and order that `reorder evaluate --sensitivity` has tried it in."""
     rows: list[tuple[Cell, ...]] = []
-    headings = ("top-1 (%)", "against own (points)", "p", "tau with own")
     for result in sorted(collection.results, key=rank):
         path = result.run.path / "evaluations" / "sensitivity.csv"
         try:
-            tried = from_csv(path.read_text()) if path.exists() else []
-            for row in tried:
-                top1, change, p, tau = (row[heading] for heading in headings)
-                names = (row["order"], result.order, result.model)
-                seed = Number(result.seed, digits=0)
-                rows.append((*names, top1, change, PValue(*p), tau, result.data, seed))
+            tried = _tried(path, result) if path.exists() else []
         except (OSError, ValueError, KeyError, TypeError) as error:
-            collection.notes.append(f"{path}: left out, for it is damaged ({error}).")
+            collection.notes.append(f"{path}: left out, for it cannot be used: {error}.")
+            continue
+        seed = Number(result.seed, digits=0)
+        rows += [(order, result.order, result.model, *found, result.data, seed) for order, *found in tried]
     caption = (
         "Trained models in other orders than their own, without further training. After ± stands the "
         "bootstrap standard error over the validation images, paired for differences; p is McNemar's; tau is "
         "Kendall's, 1 for the same order."
     )
-    return Table(
-        "other-orders", caption, ("read in", "trained in", "model", *headings, "data", "seed"), rows, []
-    )
+    headings = ("read in", "trained in", "model", *OTHER_ORDERS, "data", "seed")
+    return Table("other-orders", caption, headings, rows, [])
+
+
+def _tried(path: Path, result: Result) -> list[tuple[Cell, ...]]:
+    """The order and the `OTHER_ORDERS` of each row that was written of a run; refused if it went on since."""
+    tried: list[tuple[Cell, ...]] = []
+    last = result.metrics[-1].get("step") if result.metrics else None
+    for row in from_csv(path.read_text()):
+        top1, change, p, tau = (row[heading] for heading in OTHER_ORDERS)
+        step = row.get("step")
+        if isinstance(step, Number) and last is not None and step.value != last:
+            raise ValueError(f"it is of step {step.value:g}, and the run has {last}")
+        tried.append((row["order"], top1, change, PValue(*p), tau))
+    return tried
 
 
 class Policy(NamedTuple):
@@ -283,7 +296,7 @@ def _without_centre(
 def centre_table(learned: Sequence[Policy], radius: float | None) -> Table:
     """By how many slots central patches moved, by model, data and start, and over all starts of several.
 
-    The mean over starts is of the seeds that all of them have.
+    The mean over starts is of those that share most seeds.
     """
     moved: dict[Name, dict[int, np.ndarray]] = {}
     starts: dict[Name, dict[str, dict[int, np.ndarray]]] = {}
@@ -298,11 +311,12 @@ def centre_table(learned: Sequence[Policy], radius: float | None) -> Table:
         whole = (result.model, result.data, f"all starts{settings_of(result)}")
         starts.setdefault(whole, {}).setdefault(start_of(result.summary), by_seed)
     for name, several in starts.items():
-        seeds = shared_seeds(several)
-        if len(several) > 1 and any(len(by_seed) > len(seeds) for by_seed in several.values()):
-            notes.append(f"{name[0]}, {name[1]}: {in_common(len(several), 'starts', len(seeds))}.")
-        if len(several) > 1 and seeds:
-            moved[name] = {seed: np.mean([of[seed] for of in several.values()], axis=0) for seed in seeds}
+        have = {start: set(by_seed) for start, by_seed in several.items()}
+        kept, seeds = fullest(have)
+        if len(several) > 1:
+            notes += seeds_left_out(", ".join(name), have, kept, seeds)
+        if len(kept) > 1:
+            moved[name] = {s: np.mean([several[start][s] for start in kept], axis=0) for s in sorted(seeds)}
     rows: list[tuple[Cell, ...]] = []
     for name, by_seed in moved.items():
         values = np.array([*by_seed.values()])  # (S, 4)

@@ -5,10 +5,10 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from reorder.run_dir import RunDir
 from reorder.scans import SCANS
 
 # S seeds, n images
+
+Named = TypeVar("Named", bound=Hashable)
+Had = TypeVar("Had", bound=Hashable)
 
 
 class Result(NamedTuple):
@@ -84,7 +87,7 @@ def collect(runs: Sequence[RunDir]) -> Collection:
     if not results:
         raise ValueError(f"none of the runs is finished: {' '.join(notes)}")
     results = _told_apart(results, "data", lambda r: (r.model, r.data), NOT_ORDER)
-    results = _told_apart(results, "order", lambda r: (r.model, r.data, r.summary["policy"]), SETTINGS)
+    results = _told_apart(results, "order", lambda r: (r.model, r.data, _way_to_read(r)), SETTINGS)
     results = _told_apart(results, "order", lambda r: (r.model, r.data, r.order), START, usual=False)
     return Collection(*_once(results, notes))
 
@@ -164,8 +167,14 @@ def extra_keys(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
 
 
 START = ("order.scan", "order.tokenizer", "order.weights")
-SETTINGS = tuple(f"order.{key}" for key in asdict(Order()) if f"order.{key}" not in START)
+SETTINGS = tuple(f"order.{key}" for key in asdict(Order()) if f"order.{key}" not in (*START, "order.policy"))
 NOT_ORDER = ("model.", "data.", "train.")
+
+
+def _way_to_read(result: Result) -> str:
+    """A run's policy; a policy and its control are of a kind."""
+    policy = result.summary["policy"]
+    return "global" if policy == "noise" else str(policy)
 
 
 def _told_apart(
@@ -186,24 +195,26 @@ def _told_apart(
         of_all_models[alike(result)[1:]].append(result)
     told = []
     for name, members in groups.items():
-        first = members[0].keys
-        found = {key for member in members for key in extra_keys(member.keys, first)}
-        varied = sorted(key for key in found if key.startswith(own))
+        keys = sorted({key for member in members for key in member.keys if key.startswith(own)})
+        varied = [key for key in keys if len(_counts(key, members)) > 1]
         unsaid = {key: _usual(key, members, of_all_models[name[1:]]) if usual else None for key in varied}
         for result in members:
-            values = {key: str(result.keys.get(key)) for key in varied}
+            values = {key: str(result.keys[key]) for key in varied if key in result.keys}
             said = [f"{key}={value}" for key, value in values.items() if value != unsaid[key]]
             told.append(Result(**result._asdict() | {field: ", ".join([getattr(result, field), *said])}))
     return told
 
 
+def _counts(key: str, results: list[Result]) -> Counter[str]:
+    """How many runs have each value of a key, of those that read it at all."""
+    return Counter(str(result.keys[key]) for result in results if key in result.keys)
+
+
 def _usual(key: str, members: list[Result], of_all_models: list[Result]) -> str | None:
-    """The value of a key that most runs have, of those that members have; None if two are as frequent."""
-    counts = Counter(str(each.keys.get(key)) for each in of_all_models)
-    first, second, *_ = sorted(
-        {str(each.keys.get(key)) for each in members}, key=lambda value: -counts[value]
-    )
-    return None if counts[first] == counts[second] else first
+    """The value of a key that most members have, or else most runs of all models; None if that is a tie."""
+    own, others = _counts(key, members), _counts(key, of_all_models)
+    first, second, *_ = sorted(own, key=lambda value: (own[value], others[value]), reverse=True)
+    return None if (own[first], others[first]) == (own[second], others[second]) else first
 
 
 def _once(results: list[Result], notes: list[str]) -> tuple[list[Result], list[str]]:
@@ -243,6 +254,38 @@ def mean_over_seeds(values: Sequence[float] | np.ndarray, per_image: Sequence[np
     if len(known) == seeds and len({len(shares) for shares in known}) == 1:
         image_error = float(np.mean(known, axis=0).std() / math.sqrt(len(known[0])))
     return Mean(float(np.mean(values)), seed_error, image_error, seeds)
+
+
+def fullest(have: Mapping[Named, Set[Had]], least: int = 1) -> tuple[list[Named], set[Had]]:
+    """Those that together make the most runs, and what all of them have, such as seeds.
+
+    At `least` so many if possible, and then two seeds if possible: one has no error.
+    """
+
+    def holders(shared: Set[Had]) -> list[Named]:
+        return [name for name, had in have.items() if shared <= had]
+
+    candidates: dict[frozenset[Had], None] = {}  # what any of them share
+    for had in have.values():
+        candidates |= dict.fromkeys([frozenset(had), *(shared & had for shared in candidates)])
+    candidates.pop(frozenset(), None)
+    if not candidates:
+        return [], set()
+
+    def merit(shared: Set[Had]) -> tuple[int, int, int, int]:
+        count = len(holders(shared))
+        return min(count, least), min(len(shared), 2), count * len(shared), count
+
+    best = max(candidates, key=merit)
+    return holders(best), set(best)
+
+
+def seeds_left_out(about: str, have: Mapping[str, Set[int]], kept: list[str], seeds: Set[int]) -> list[str]:
+    """A note on what was not kept of several that have seeds, if anything."""
+    if all(had == seeds for had in have.values()):
+        return []
+    found = f"{', '.join(kept)} with seed {', '.join(map(str, sorted(seeds)))}" if kept else "nothing"
+    return [f"{about}: of {found}; what does not share those seeds is left out."]
 
 
 Name = tuple[str, str, str]  # model, data, order

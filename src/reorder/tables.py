@@ -76,8 +76,10 @@ def _value_and_error(cell: Cell) -> tuple[str, str]:
 
 def from_csv(text: str) -> list[dict[str, Cell]]:
     """The rows of `to_csv` again, by heading."""
+    headings, *lines = csv.reader(io.StringIO(text))
     rows: list[dict[str, Cell]] = []
-    for found in csv.DictReader(io.StringIO(text)):
+    for line in lines:
+        found = dict(zip(headings, line, strict=True))
         row: dict[str, Cell] = {}
         for heading, value in found.items():
             error = found.get(f"{heading} standard error")
