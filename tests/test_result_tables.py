@@ -174,7 +174,7 @@ def test_the_time_of_runs_that_did_not_record_it_is_left_empty(tmp_path):
     cells = [dict(zip(table.headings, row, strict=True)) for row in table.rows]
     assert [cell["training steps (min)"].value for cell in cells] == [1, 1]
     assert [getattr(cell["wall time (min)"], "value", "") for cell in cells] == ["", 1.5]
-    assert table.notes == ["Of 1 of 2 runs the wall time was not recorded."]
+    assert table.notes == ["The wall time of 1 of 2 runs was not recorded."]
 
 
 def test_orders_that_a_trained_model_was_tried_in_are_shown(tmp_path):

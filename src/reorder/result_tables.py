@@ -91,7 +91,7 @@ def orders_table(results: Sequence[Result]) -> Table:
 def _untimed(results: Sequence[Result]) -> list[str]:
     """A note on the runs whose wall time is not known."""
     untimed = sum("wall_seconds" not in result.summary for result in results)
-    return [f"Of {untimed} of {len(results)} runs the wall time was not recorded."] if untimed else []
+    return [f"The wall time of {untimed} of {len(results)} runs was not recorded."] if untimed else []
 
 
 def _minutes(group: Sequence[Result]) -> tuple[Cell, Cell]:
