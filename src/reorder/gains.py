@@ -116,12 +116,12 @@ def _pooled(
     what: str, against: str, settings: str, data: str, models: dict[str, Pairs]
 ) -> tuple[list[Gain], list[str]]:
     """The mean over the models that share most starts and seeds; and a note on what that leaves out."""
+    if len(models) < 2:
+        return [], []
     have = {
         model: {(start, seed) for start, of_seeds in pairs.items() for seed in of_seeds}
         for model, pairs in models.items()
     }
-    if len(models) < 2:
-        return [], []
     kept, shared = fullest(have, least=2)
     about = f"{data}, {what} against {against}"
     if len(kept) < 2:

@@ -215,7 +215,7 @@ READOUTS: list[dict[str, Any]] = [
 
 
 def laptop_readout() -> list[Planned]:
-    """Mamba with four scans and one, its class token first, in the middle, last, or all tokens' mean."""
+    """Mamba with four scans and one, its class token first, middle or last, or the mean of all patches."""
     return [
         Planned(small(paper("mamba", "imagenet", scan), FASHION["imagenet"], options, seed))
         for seed in SEEDS
