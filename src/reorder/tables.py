@@ -32,6 +32,8 @@ class PValue(Number):
 
 Cell = str | Number
 
+STANDARD_ERROR = " standard error"  # behind a heading, that of the errors
+
 
 class Table(NamedTuple):
     name: str  # a file's name without its ending
@@ -56,14 +58,14 @@ def to_markdown(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """Comma-separated rows; a column of numbers becomes two, the values and their standard errors."""
-    numeric = numeric_columns(table)
-    lines = [[(heading, f"{heading} standard error") for heading in table.headings]]
-    lines += [[_value_and_error(cell) for cell in row] for row in table.rows]
+    """Comma-separated rows at full precision; where values have standard errors, these have a column too."""
+    rows = [[_value_and_error(cell) for cell in row] for row in table.rows]
+    erring = [any(row[i][1] for row in rows) for i in range(len(table.headings))]
+    lines = [[(heading, heading + STANDARD_ERROR) for heading in table.headings], *rows]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     for line in lines:
-        pairs = zip(line, numeric, strict=True)
+        pairs = zip(line, erring, strict=True)
         writer.writerow([text for pair, both in pairs for text in (pair if both else pair[:1])])
     return buffer.getvalue()
 
@@ -75,20 +77,30 @@ def _value_and_error(cell: Cell) -> tuple[str, str]:
 
 
 def from_csv(text: str) -> list[dict[str, Cell]]:
-    """The rows of `to_csv` again, by heading."""
+    """The rows of `to_csv` again, by heading; a column that can be read as numbers is one of numbers."""
     headings, *lines = csv.reader(io.StringIO(text))
+    found = [dict(zip(headings, line, strict=True)) for line in lines]
+    numeric = {heading for heading in headings if all(_is_number(row[heading]) for row in found)}
     rows: list[dict[str, Cell]] = []
-    for line in lines:
-        found = dict(zip(headings, line, strict=True))
+    for line in found:
         row: dict[str, Cell] = {}
-        for heading, value in found.items():
-            error = found.get(f"{heading} standard error")
-            if error is not None:
-                row[heading] = Number(float(value), float(error) if error else None) if value else ""
-            elif heading.removesuffix(" standard error") not in row:
-                row[heading] = value
+        for heading, value in line.items():
+            if heading.removesuffix(STANDARD_ERROR) in row:
+                continue
+            error = line.get(heading + STANDARD_ERROR)
+            number = value and heading in numeric
+            row[heading] = Number(float(value), float(error) if error else None) if number else value
         rows.append(row)
     return rows
+
+
+def _is_number(text: str) -> bool:
+    """Whether a cell is a number, or empty in a column of numbers."""
+    try:
+        float(text or 0)
+    except ValueError:
+        return False
+    return True
 
 
 LATEX = {
