@@ -91,11 +91,11 @@ def write_folder(root: Path, train: int = 75, validation: int = 25) -> None:
             write_photographs(root / split / name, 256, count // 2 + number * (count % 2))
 
 
-def epoch_seconds(root: Path, kept: bool, workers: int | None, epochs: int = 5) -> float:
+def epoch_seconds(root: Path, kept: bool, workers: int | None, epochs: int) -> float:
     """Median seconds of reading all images of a folder for training and validation, after a first time."""
     settings = Data(name="image_folder", root=str(root), workers=workers)
     largest, Kept.largest = Kept.largest, Kept.largest if kept else 0
-    loader = Loader(load_dataset(settings, (224, 224)), settings, 25, seed=0)
+    loader = Loader(load_dataset(settings, (224, 224)), settings, 4, seed=0)
     Kept.largest = largest
     seconds = []
     for epoch in range(epochs + 1):

@@ -17,7 +17,17 @@ from reorder import curriculum, track
 from reorder import order as orders
 from reorder.config import Experiment, build, reading_of
 from reorder.display import Display, Progress
-from reorder.distributed import ALONE, Stopped, StopSignals, World, mean, on_any, union, wait_for_all
+from reorder.distributed import (
+    ALONE,
+    Stopped,
+    StopSignals,
+    World,
+    held_by_first,
+    mean,
+    on_any,
+    union,
+    wait_for_all,
+)
 from reorder.evaluate import Evaluation, bootstrap_sem, evaluate
 from reorder.learner import policy_metrics
 from reorder.run import (
@@ -59,7 +69,7 @@ def train(
         with stop.at_once():
             prior = recorded_or_measured(experiment, [directory, prior_of or directory], display)
     run = setup(experiment, world, prior)
-    with directory.locked() if run.world.first else nullcontext():
+    with held_by_first(directory.locked):
         return train_run(run, directory, display, stop)
 
 
@@ -146,6 +156,7 @@ def train_step(run: Run, images: Tensor, labels: Tensor) -> None:
     torch.manual_seed(derive_seed(settings.seed, run.step, run.world.rank))  # of dropout and the like
     run.optimizer.zero_grad()
     order = learner.sample(run.step)
+    before = [buffer.clone() for buffer in learner.buffers()]
     losses, right = backward_parts(run, images, labels, order)
     finite = unscaled = bool(mean(losses.mean()).isfinite())
     if finite:
@@ -163,10 +174,15 @@ def train_step(run: Run, images: Tensor, labels: Tensor) -> None:
         if run.ema is not None:
             run.ema.update_parameters(unwrapped(model))
         run.so_far.add(losses, right)
+        run.skipped_in_a_row = 0
+    else:
+        run.skipped += 1
+        run.skipped_in_a_row += 1
+        for buffer, old in zip(learner.buffers(), before, strict=True):
+            buffer.copy_(old)  # the reward of a step that is skipped is no part of the baseline
     if unscaled:
         run.scaler.update()
     run.step += 1
-    run.skipped, run.skipped_in_a_row = run.skipped + (not finite), 0 if finite else run.skipped_in_a_row + 1
 
 
 def backward_parts(run: Run, images: Tensor, labels: Tensor, order: Tensor) -> tuple[Tensor, int]:
@@ -285,6 +301,7 @@ RESUME_MAY_CHANGE = (
     "train.keep",
     "train.checkpoint_minutes",
     "train.checkpoint_steps",
+    "train.timeout_minutes",
     "train.learning_rate",
     "train.clip",
     "train.precision",
@@ -325,11 +342,11 @@ def reopen(directory: RunDir, overrides: list[str], display: Display, world: Wor
     before = directory.experiment()
     changed = [(run, continued(run.experiment(), overrides)) for run in (directory, *beside)]
     wait_for_all()  # until every rank has read what the first changes
-    if world.first:
-        with directory.locked():
+    with held_by_first(directory.locked):
+        if world.first:
             for run, experiment in changed:
                 run.reopen(experiment)
-    wait_for_all()
+        wait_for_all()
     after = changed[0][1]
     if after.train.epochs > before.train.epochs:
         display.say(
