@@ -115,7 +115,7 @@ def train(
             if out is not None:
                 raise ValueError("--resume continues in its own directory; leave --out away")
             directory = RunDir(resume)
-            experiment = reopen(directory, arguments or [], display, world)
+            experiment = reopen(directory, arguments or [], display)
         else:
             base, file, overrides, name = _split_arguments(arguments or [])
             experiment = build(base, file, overrides)
@@ -425,7 +425,8 @@ def main() -> None:
             requeue()
         _fail(str(stopped), stopped.status)
     except OSError as error:
-        _fail(f"cannot use {error.filename}: {error.strerror}", 2)
+        reason = error.strerror or str(error)
+        _fail(f"cannot use {error.filename}: {reason}" if error.filename else reason, 2)
     except UsageError as error:  # type: ignore[misc]
         message = error.format_message().rstrip(".")
         path = error.ctx.command_path.split()[1:] if error.ctx else []
