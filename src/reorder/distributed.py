@@ -10,7 +10,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar
@@ -153,14 +153,6 @@ def from_first(make: Callable[[], T]) -> T:
     if shared[1] is not None:
         raise shared[1]
     return shared[0]
-
-
-@contextmanager
-def held_by_first(hold: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
-    """Have rank 0 hold something while the block runs on all ranks; they refuse what it refuses."""
-    with ExitStack() as held:
-        from_first(lambda: held.enter_context(hold()))
-        yield
 
 
 class Stopped(Exception):
