@@ -40,9 +40,14 @@ def test_a_planted_link_is_not_followed(tmp_path, monkeypatch):
 def test_what_fails_leaves_the_old_file_and_names_it(tmp_path):
     path = tmp_path / "summary.json"
     replace_file(path, "old")
-    with pytest.raises(OSError, match="No space left") as error, replacing(path) as file:
-        file.write(b"half")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as a write does: without a name
+
+    def write():
+        with replacing(path) as file:
+            file.write(b"half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as a write does: without a name
+
+    with pytest.raises(OSError, match="No space left") as error:
+        write()
     assert error.value.filename == str(path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
