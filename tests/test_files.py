@@ -41,13 +41,13 @@ def test_what_fails_leaves_the_old_file_and_names_it(tmp_path):
     path = tmp_path / "summary.json"
     replace_file(path, "old")
 
-    def fill_the_disk():
+    def write():
         with replacing(path) as file:
             file.write(b"half")
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as a write does: without a name
 
     with pytest.raises(OSError, match="No space left") as error:
-        fill_the_disk()
+        write()
     assert error.value.filename == str(path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]

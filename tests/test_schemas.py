@@ -121,11 +121,8 @@ def test_one_bad_file_among_many_runs_is_a_note_and_the_others_are_reported(tmp_
             (bad.path / "metrics.jsonl").write_text("\n".join(changed))
             written(tmp_path)
     bad.write_metrics(lines)
-    arrays = [
-        np.ones(shape, dtype)
-        for shape in ((), (0,), (4,), (4, 0), (5, 16))
-        for dtype in ("?", "i8", ">f4", "U3")
-    ]
+    shapes, dtypes = ((), (0,), (4,), (4, 0), (5, 16)), ("?", "i8", ">f4", "U3")
+    arrays = [np.ones(shape, dtype) for shape in shapes for dtype in dtypes]
     for key in history:
         for wrong in arrays:
             np.savez(bad.path / "policy.npz", **history | {key: wrong})

@@ -266,8 +266,13 @@ def _state(path: Path) -> Any:
 
 
 def _config(path: Path) -> Experiment:
-    with open(path):  # a missing permission is told apart
+    with open(path):  # so that a missing permission is told as such
         return build(Experiment(), path)
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    with open(path):  # alike
+        return load_file(path)
 
 
 def _plain(rules: Rule | Rules, load: Callable[[Path], Any] = _json) -> Callable[[Path], Any]:
@@ -291,7 +296,7 @@ FILES: dict[str, tuple[Callable[[Path], Any], str]] = {  # how each is read, and
     "prior.json": (_plain(PRIOR), "remove it to have it measured again"),
     "drawn prior": (_drawn_prior, "give what `reorder prior` wrote"),
     "sha256.json": (_plain(SUMS), "start anew"),
-    "weights.safetensors": (_plain(WEIGHTS, load_file), "start anew"),
+    "weights.safetensors": (_plain(WEIGHTS, _tensors), "start anew"),
     "state.pt": (_state, "start anew"),
     "result.json": (_plain(RESULT), "remove its directory to evaluate anew"),
     "facts.json": (_plain(FACTS), "remove it to have it measured again"),
