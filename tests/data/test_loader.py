@@ -168,11 +168,13 @@ def test_too_many_broken_images_stop_the_run(folder):
 def test_a_split_of_nothing_but_broken_images_is_one_line(folder, caplog, workers, max_broken):
     damage(folder, *(file.relative_to(folder) for file in folder.glob("val/*/*.png")))
     caplog.set_level(logging.WARNING)
-    with pytest.raises(ValueError, match=r"none of the 5 images can be read; the first is .*val/ant/0.png: "):
+    with pytest.raises(
+        ValueError, match=r"none of the 5 images could be read; the first is .*val/ant/0.png: "
+    ):
         list(loader(folder, batch_size=6, workers=workers, max_broken=max_broken).validate())
     damage(folder, *(file.relative_to(folder) for file in folder.glob("train/*/*.png")))
     said = (
-        r"more than data.max_broken=10 images" if max_broken == 10 else r"none of the 12 images can be read"
+        r"more than data.max_broken=10 images" if max_broken == 10 else r"none of the 12 images could be read"
     )
     with pytest.raises(ValueError, match=said):
         list(loader(folder, workers=workers, max_broken=max_broken).epoch(0))
