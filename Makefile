@@ -2,6 +2,7 @@
 # make test   set up and run the tests
 # make test-browser   set up and test the report's page in chromium
 # make lint   set up and run the style and type checks
+# make mutants   set up and count the wrong programs that the tests notice; takes long
 # make bench  set up and run the timings
 PYTHON ?= python3
 RUN := .venv/bin/
@@ -24,6 +25,9 @@ lint: .venv/ready
 	$(RUN)ruff format --check .
 	$(RUN)mypy
 
+mutants: .venv/ready
+	$(RUN)python tests/mutants.py --jobs $(JOBS)
+
 bench: .venv/ready
 	$(RUN)reorder bench
 
@@ -42,4 +46,4 @@ bench: .venv/ready
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: demo test test-browser lint bench clean
+.PHONY: demo test test-browser lint mutants bench clean
