@@ -3,6 +3,7 @@
 # make test-browser   set up and test the report's page in chromium
 # make lint   set up and run the style and type checks
 # make torture  set up, and kill, stop and starve runs that must go on as if nothing had been
+# make mutants   set up and count the wrong programs that the tests notice; takes long
 # make bench  set up and run the timings
 PYTHON ?= python3
 RUN := .venv/bin/
@@ -29,6 +30,9 @@ lint: .venv/ready
 	$(RUN)ruff format --check .
 	$(RUN)mypy
 
+mutants: .venv/ready
+	$(RUN)python tests/mutants.py --jobs $(JOBS)
+
 bench: .venv/ready
 	$(RUN)reorder bench
 
@@ -47,4 +51,4 @@ bench: .venv/ready
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: demo test test-browser torture lint bench clean
+.PHONY: demo test test-browser torture mutants lint bench clean
