@@ -21,8 +21,8 @@ from rich.progress import track
 from rich.table import Column, Table
 from torch import Tensor, nn
 
-from reorder.backbones import BACKBONES, SIZES, Longformer
-from reorder.kernels.selective_scan import selective_scan
+from reorder.models.backbones import BACKBONES, SIZES, Longformer
+from reorder.models.kernels.selective_scan import selective_scan
 
 Step = Callable[[], None]
 THREADS = 2

@@ -12,8 +12,8 @@ from torch import Tensor
 from reorder.config import Data
 from reorder.data import Images
 from reorder.data.datasets import Memory
-from reorder.display import Display
-from reorder.patches import patchify
+from reorder.data.progress import Display
+from reorder.models.patches import patchify
 from reorder.prior.kmeans import KMeans
 from reorder.prior.vqvae import VQVAE, train
 

@@ -18,8 +18,8 @@ import reorder
 from reorder.config import Data
 from reorder.data import Loader, load_dataset
 from reorder.data.datasets import Kept
+from reorder.data.ranks import cores
 from reorder.data.transform import Transform
-from reorder.distributed import cores
 
 
 def write_photographs(directory: Path, side: int, count: int) -> list[Path]:

@@ -10,8 +10,8 @@ from rich.progress import track
 from rich.table import Table
 
 from reorder import OrderLearner
-from reorder.order import invert, kendall_tau
-from reorder.reward import SCORES
+from reorder.orders.estimators import SCORES
+from reorder.orders.order import invert, kendall_tau
 
 SEEDS = range(4)
 EVALUATIONS = (1_000, 8_000)

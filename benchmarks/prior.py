@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from reorder.orders.scans import SCANS
 from reorder.prior import compressibility, entropy
 from reorder.prior.compressibility import BLOCKS, ENCODINGS, filters_of, raw_bytes, symbols
-from reorder.scans import SCANS
 
 CODEBOOK, GRID = 1024, (14, 14)
 PATCHES = GRID[0] * GRID[1]

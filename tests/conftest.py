@@ -12,9 +12,9 @@ from short_runs import QUIET, experiment
 from tiny_sweeps import pids_of
 from written_runs import GRID, make_run
 
-from reorder import order as orders
-from reorder import train as training
-from reorder.run_dir import RunDir
+from reorder.orders import order as orders
+from reorder.runs.directory import RunDir
+from reorder.training import loop as training
 
 
 @pytest.fixture(scope="session")

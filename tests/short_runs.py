@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from reorder import train as training
 from reorder.config import Data, Experiment, Model, Order, Train
-from reorder.display import Display
+from reorder.data.progress import Display
+from reorder.training import loop as training
 
 QUIET = Display(quiet=True)
 TIMES = ("images_per_second", "seconds", "wall_seconds")  # of a line or summary: no two runs share them

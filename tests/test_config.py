@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from reorder.config import Experiment, Model, Train, build, difference, notes, to_yaml
-from reorder.presets import PRESETS, digits, preset
-from reorder.run_dir import RunDir
+from reorder.experiments.presets import PRESETS, digits, preset
+from reorder.runs.directory import RunDir
 
 
 def test_defaults_are_the_papers_recipe():

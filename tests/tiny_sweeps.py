@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from reorder.config import build
-from reorder.presets import preset
-from reorder.studies import Planned
-from reorder.sweep import full_key, plans_of, tasks_of
+from reorder.experiments.grids import full_key, plans_of, tasks_of
+from reorder.experiments.presets import preset
+from reorder.experiments.studies import Planned
 
 TINY = [
     "digits",

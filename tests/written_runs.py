@@ -3,10 +3,10 @@
 import numpy as np
 import torch
 
-from reorder import order as orders
 from reorder.config import Data, Experiment, Model, Order, Train
-from reorder.run_dir import RunDir
-from reorder.scans import scan
+from reorder.orders import order as orders
+from reorder.orders.scans import scan
+from reorder.runs.directory import RunDir
 
 IMAGES, GRID = 60, (4, 4)
 

@@ -1,3 +1,3 @@
-from reorder.cli import main
+from reorder.cli.commands import main
 
 main()

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from reorder.config import Data, Experiment, Model, Order, Train
-from reorder.run_dir import RunDir
-from reorder.scans import scan
+from reorder.orders.scans import scan
+from reorder.runs.directory import RunDir
 
 
 def stages_of(epochs):

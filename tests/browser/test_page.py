@@ -15,10 +15,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 from scipy.stats import kendalltau
 
-from reorder import page
-from reorder.figures import Picture
-from reorder.results import collect
-from reorder.tables import Number, Table
+from reorder.report import page
+from reorder.report.figures import Picture
+from reorder.report.results import collect
+from reorder.report.tables import Number, Table
 
 TABLE = Table(
     "accuracy",

@@ -9,11 +9,11 @@ import pytest
 from matplotlib.figure import Figure
 from scipy.stats import kendalltau
 
-from reorder import page
-from reorder.cli import app
-from reorder.figures import Picture
-from reorder.results import collect
-from reorder.tables import Number, Table
+from reorder.cli.commands import app
+from reorder.report import page
+from reorder.report.figures import Picture
+from reorder.report.results import collect
+from reorder.report.tables import Number, Table
 
 try:
     from playwright.sync_api import sync_playwright

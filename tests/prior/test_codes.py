@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from reorder.config import Experiment, build
-from reorder.display import Display
+from reorder.data.progress import Display
 from reorder.prior import codes as module
 from reorder.prior import vqvae
 from reorder.prior.codes import Tally, encode_dataset
@@ -250,7 +250,7 @@ KILLED = """
 import sys, time
 from pathlib import Path
 from reorder.config import Experiment, build
-from reorder.display import Display
+from reorder.data.progress import Display
 from reorder.prior.codes import encode_dataset
 from reorder.prior.kmeans import KMeans
 plain = KMeans.encode

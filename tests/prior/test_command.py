@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from reorder import order as orders
-from reorder import train as training
-from reorder.cli import main
+from reorder.cli.commands import main
 from reorder.config import Data, Experiment, Model, Order, Train
-from reorder.display import Display
-from reorder.judge import evaluate_run
-from reorder.prior import choice
-from reorder.results import order_name
-from reorder.run_dir import RunDir
-from reorder.scans import SCANS
+from reorder.data.progress import Display
+from reorder.orders import order as orders
+from reorder.orders.scans import SCANS
+from reorder.report.evaluation import evaluate_run
+from reorder.report.results import order_name
+from reorder.runs.directory import RunDir
+from reorder.training import loop as training
+from reorder.training import prior_choice as choice
 
 QUIET = Display(quiet=True)
 

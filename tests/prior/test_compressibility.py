@@ -5,6 +5,7 @@ import lzma
 import numpy as np
 import pytest
 
+from reorder.orders.scans import SCANS
 from reorder.prior import compressibility, liblzma
 from reorder.prior.compressibility import (
     WINDOW,
@@ -16,7 +17,6 @@ from reorder.prior.compressibility import (
     symbol_bytes,
     symbols,
 )
-from reorder.scans import SCANS
 
 GRID = (6, 8)
 ORDERS = np.stack([scan(*GRID).numpy() for scan in SCANS.values()])

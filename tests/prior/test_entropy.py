@@ -6,9 +6,9 @@ from math import log2
 import numpy as np
 import pytest
 
+from reorder.orders.scans import SCANS
 from reorder.prior import entropy
 from reorder.prior.entropy import conditional_entropy
-from reorder.scans import SCANS
 
 GRID = (4, 5)
 ORDERS = np.stack([scan(*GRID).numpy() for scan in SCANS.values()])

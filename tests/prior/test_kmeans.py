@@ -8,7 +8,7 @@ from sklearn.cluster import MiniBatchKMeans
 from reorder.config import Data
 from reorder.data import Images
 from reorder.data.datasets import Memory
-from reorder.display import Display
+from reorder.data.progress import Display
 from reorder.prior import kmeans
 from reorder.prior.kmeans import KMeans, sample_patches
 from reorder.prior.tokenizers import choose_codebook_size

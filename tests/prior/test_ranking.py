@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from reorder import order as orders
 from reorder.config import Data, Experiment
-from reorder.display import Display
+from reorder.data.progress import Display
+from reorder.orders import order as orders
+from reorder.orders.scans import SCANS
 from reorder.prior.codes import Codes
 from reorder.prior.compressibility import Estimates
-from reorder.prior.figures import match_run, points_of, prior_figure, scatter_figure
 from reorder.prior.ranking import (
     agreement,
     choose,
@@ -21,7 +21,7 @@ from reorder.prior.ranking import (
     notes,
     terminal_tables,
 )
-from reorder.scans import SCANS
+from reorder.report.prior_figures import match_run, points_of, prior_figure, scatter_figure
 
 GRID = (6, 8)
 QUIET = Display(quiet=True)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from reorder.display import Display
+from reorder.data.progress import Display
 from reorder.prior import vqvae
 from reorder.prior.vqvae import VQVAE, Codebook, train
 

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from reorder import config
 from reorder.data.datasets import Dataset, Kept, Memory, Split
-from reorder.distributed import cores
+from reorder.data.ranks import cores
 
 # n images in a split, B in a global batch, W ranks, C channels, H x W pixels
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from safetensors.torch import load_file, save
 
-from reorder.files import checksum, replace_file, replacing
+from reorder.orders.files import checksum, replace_file, replacing
 from reorder.prior.tokenizers import Fitted
-from reorder.schemas import Unreadable, read
+from reorder.runs.schemas import Unreadable, read
 
 
 class Cache:

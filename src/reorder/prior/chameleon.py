@@ -14,7 +14,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from reorder.distributed import accelerator
+from reorder.data.ranks import accelerator
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 EMBEDDING = "quantize.embedding.weight"  # after model.vqmodel. in the whole model, alone in the VQ-VAE's own

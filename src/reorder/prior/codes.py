@@ -10,9 +10,9 @@ from torch import Tensor
 
 from reorder.config import Experiment
 from reorder.data import Images, load_unlabelled
+from reorder.data.progress import Display
 from reorder.data.transform import TRANSFORM_VERSION
-from reorder.display import Display
-from reorder.patches import grid_of
+from reorder.models.patches import grid_of
 from reorder.prior.cache import Cache
 from reorder.prior.chameleon import Chameleon, find_files
 from reorder.prior.kmeans import KMeans

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reorder.distributed import cores
+from reorder.data.ranks import cores
 from reorder.prior.liblzma import Filter, compressed_sizes
 
 # K codes in the codebook, N patches, O orders, B blocks of images

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from reorder.data import Images
-from reorder.display import Display
-from reorder.patches import patchify, unpatchify
+from reorder.data.progress import Display
+from reorder.models.patches import patchify, unpatchify
 from reorder.prior.tokenizers import check_codebook_size, choose_codebook_size
 
 # B images, C channels, H x W pixels, P patch size, N = rows * columns patches, K codes, D = C * P * P

@@ -10,8 +10,9 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from reorder import order as orders
-from reorder.display import Display
+from reorder.data.progress import Display
+from reorder.orders import order as orders
+from reorder.orders.scans import SCANS
 from reorder.prior.codes import Codes
 from reorder.prior.compressibility import (
     ENCODINGS,
@@ -23,8 +24,7 @@ from reorder.prior.compressibility import (
     symbol_bytes,
 )
 from reorder.prior.entropy import DEPTHS, Entropy, conditional_entropy
-from reorder.scans import SCANS
-from reorder.tables import markdown_rows
+from reorder.report.tables import markdown_rows
 
 FILE_FORMAT = "reorder.prior/1"
 FLOOR = "random"  # one random order: what no scan should be compressed worse than

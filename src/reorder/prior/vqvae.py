@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from reorder.data import Images
-from reorder.display import Display
+from reorder.data.progress import Display
 from reorder.prior.tokenizers import check_codebook_size, choose_codebook_size
 
 # B images, C channels, H x W pixels, P patch size, rows x columns patches, K codes, D values of a code

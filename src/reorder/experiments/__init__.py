@@ -1,0 +1,1 @@
+"""Presets, studies and grids of runs, and where they are trained."""

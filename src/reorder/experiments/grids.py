@@ -1,0 +1,333 @@
+"""Sweeps: a grid or a study becomes runs, each in a directory named by what determines its result.
+
+So a finished run is recognised, an interrupted one continued and a failed one tried again, whichever sweep
+meets it. A run is trained by `reorder train --resume DIRECTORY`, which anyone can type as well.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from difflib import get_close_matches
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from reorder.config import Experiment, build, keys_that_matter
+from reorder.data import Dataset, Loader, load_dataset
+from reorder.data.ranks import World, accelerator
+from reorder.experiments.presets import PRESETS, preset, with_order
+from reorder.experiments.studies import STUDIES, Planned
+from reorder.models.classifier import create_model
+from reorder.models.patches import grid_of
+from reorder.runs.directory import LOCKED, RunDir
+from reorder.training.setup import check_machine, check_option_keys, initial_order
+
+
+class Task(NamedTuple):
+    """One run of a sweep; `needs` is the name of the run whose learned order it reads."""
+
+    name: str
+    directory: RunDir
+    experiment: Experiment
+    needs: str | None = None
+
+    @property
+    def finished(self) -> bool:
+        return (self.directory.path / "summary.json").exists()
+
+    @property
+    def epochs_done(self) -> int:
+        return len(self.metrics())
+
+    @property
+    def share_done(self) -> float:
+        return 1.0 if self.finished else self.epochs_done / self.experiment.train.epochs
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """A line per epoch that is over, as far as they can be read: they only show how far a run is."""
+        try:
+            return self.directory.metrics()
+        except ValueError:
+            return []
+
+
+# From arguments to plans
+
+
+def plans_of(arguments: list[str]) -> tuple[list[Planned], str]:
+    """The runs that `[STUDY | PRESET | FILE.yaml] [key=v1,v2,... ...]` mean, and a name for them all."""
+    first, grid = (
+        ("digits", arguments) if not arguments or "=" in arguments[0] else (arguments[0], arguments[1:])
+    )
+    if first in STUDIES:
+        plans, name = STUDIES[first](), first.partition("/")[0]  # studies of a kind share runs
+    elif first.endswith((".yaml", ".yml")):
+        plans, name = [Planned(build(Experiment(), Path(first)))], f"{Path(first).stem}-sweep"
+    elif first in PRESETS:
+        plans, name = [Planned(preset(first))], f"{first}-sweep"
+    else:
+        near = get_close_matches(first, [*STUDIES, *PRESETS]) or list(STUDIES)
+        raise ValueError(
+            f"unknown study or preset {first!r}; choose from {', '.join(near)} (`reorder sweep --list` and "
+            "`reorder train --list` show all), or give a YAML file"
+        )
+    axes = [_axis(argument) for argument in grid]
+    keys = [axis[0].partition("=")[0] for axis in axes]
+    if twice := {key for key in keys if keys.count(key) > 1}:
+        raise ValueError(f"{min(twice)} is given twice; separate its values by commas")
+    if axes:
+        points = [partial(build, overrides=list(point)) for point in itertools.product(*axes)]
+        plans = [plan.changed(point) for point in points for plan in plans]
+    if first in STUDIES and len({plan.experiment.data.name for plan in plans}) > 1:
+        plans = [plan.changed(_own_root) for plan in plans]
+    return plans, name
+
+
+def _own_root(experiment: Experiment) -> Experiment:
+    """In a study of several datasets, `data.root` is where they all are, each in a directory of its name."""
+    data = experiment.data
+    root = None if data.root is None else str(Path(data.root) / data.name)
+    return dataclasses.replace(experiment, data=dataclasses.replace(data, root=root))
+
+
+def _axis(argument: str) -> list[str]:
+    """The overrides that `key=v1,v2,...` means."""
+    key, equals, values = argument.partition("=")
+    if not equals or not key:
+        raise ValueError(f"not a key=value,... of a grid: {argument!r}")
+    key, split = full_key(key), split_values(values)
+    if "" in split:
+        raise ValueError(f"{argument}: a value is missing")
+    if key == "train.compare":
+        raise ValueError("a sweep compares its runs itself; leave train.compare away")
+    return [f"{key}={value}" for value in split]
+
+
+def full_key(key: str) -> str:
+    """The configuration key that a short one, such as `seed`, is the end of."""
+    if "." in key:
+        return key
+    known = [
+        f"{section.name}.{field.name}"
+        for section in dataclasses.fields(Experiment)
+        for field in dataclasses.fields(getattr(Experiment(), section.name))
+    ]
+    found = [full for full in known if full.split(".")[1] == key]
+    if len(found) > 1:
+        raise ValueError(f"{key!r} may be {' or '.join(found)}; say which")
+    if not found:
+        near = get_close_matches(key, [full.split(".")[1] for full in known]) or ["seed", "scan", "policy"]
+        raise ValueError(
+            f"unknown key {key!r}; choose from {', '.join(near)}, or a full one such as model.size"
+        )
+    return found[0]
+
+
+def split_values(text: str) -> list[str]:
+    """Values separated by commas, but not by those inside brackets or braces."""
+    depth, values = 0, [""]
+    for letter in text:
+        depth += (letter in "[{") - (letter in "]}")
+        if letter == "," and depth == 0:
+            values.append("")
+        else:
+            values[-1] += letter
+    return values
+
+
+# From plans to runs with names and directories
+
+
+def tasks_of(plans: list[Planned], out: Path) -> list[Task]:
+    """The runs, each once, with those that others need, in directories below `out`; checked, not begun."""
+    tasks: dict[str, Task] = {}
+    for plan in plans:
+        needs = None
+        if plan.learned_from is not None:
+            first = _task(plan.learned_from, out)
+            tasks.setdefault(first.name, first)
+            needs = first.name
+        task = _task(plan.experiment, out, needs)
+        tasks.setdefault(task.name, task)
+    for task in tasks.values():
+        check(task)
+    return list(tasks.values())
+
+
+def _task(experiment: Experiment, out: Path, needs: str | None = None) -> Task:
+    # The sweep itself is the comparison.
+    experiment = dataclasses.replace(experiment, train=dataclasses.replace(experiment.train, compare=False))
+    if needs is not None:
+        experiment = with_order(experiment, str(out / needs / "order.json"), experiment.order.policy)
+    name = name_of(experiment, needs)
+    return Task(name, RunDir(out / name), experiment, needs)
+
+
+def name_of(experiment: Experiment, needs: str | None = None) -> str:
+    """A readable name that ends in a hash of all that determines the run's result."""
+    model, order = experiment.model, experiment.order
+    height, width = model.image_shape
+    options = [f"{key}{value}" for key, value in sorted(model.options.items())]
+    scan = "learned" if needs else Path(order.scan).stem
+    parts = [
+        model.name,
+        *options,
+        experiment.data.name,
+        f"{height // model.patch_size}x{width // model.patch_size}",
+        scan,
+        *([order.policy] if order.policy != "none" else []),
+        f"s{experiment.train.seed}",
+    ]
+    plain = re.sub(r"[^A-Za-z0-9_.]+", "-", "-".join(parts))
+    return f"{plain[:100]}-{_digest(experiment, needs)}"
+
+
+def _digest(experiment: Experiment, needs: str | None) -> str:
+    """A hash of what differs from the defaults, so that a new key does not rename old runs."""
+    defaults = dataclasses.asdict(Experiment())
+    changed = {
+        key: value
+        for key, value in keys_that_matter(experiment).items()
+        if value != defaults[key.partition(".")[0]][key.partition(".")[2]]
+    }
+    scan = experiment.order.scan
+    if needs is not None:
+        changed["order.scan"] = needs
+    elif scan.endswith(".json"):  # what the file says, not where it is
+        try:
+            changed["order.scan"] = hashlib.sha256(Path(scan).read_bytes()).hexdigest()
+        except OSError as error:
+            raise ValueError(f"order.scan: cannot read {scan}: {error.strerror}") from None
+    return hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def check(task: Task) -> None:
+    """Refuse what would fail only later: an impossible model or order."""
+    check_option_keys(task.experiment)
+    _check_model(json.dumps(dataclasses.asdict(task.experiment.model)))
+    if task.needs is None and task.experiment.order.scan != "prior":
+        model = task.experiment.model
+        initial_order(task.experiment.order.scan, grid_of(model.image_shape, model.patch_size))
+
+
+def trouble(task: Task) -> str | None:
+    """Why a run's directory cannot be used, if so: it is damaged, or holds another run than its name says.
+
+    To be asked when it is locked. The other runs of a sweep go on.
+    """
+    try:
+        task.directory.summary()
+        if not (task.directory.path / "config.yaml").exists():
+            return None
+        found = task.directory.experiment()
+        if _digest(found, task.needs) == _digest(task.experiment, task.needs):
+            return None
+    except (ValueError, OSError) as error:
+        return str(error)
+    ours, theirs = keys_that_matter(task.experiment), keys_that_matter(found)
+    key = next((key for key in [*ours, *theirs] if ours.get(key) != theirs.get(key)), "order.scan")
+    return (
+        f"{task.directory.path} holds another run than its name says "
+        f"({key} is {theirs.get(key)}, not {ours.get(key)}); move it away"
+    )
+
+
+def check_here(tasks: list[Task]) -> None:
+    """Refuse, before anything starts, runs that this machine cannot train, or for which it has no data."""
+    world = World(0, 1, accelerator())  # which is not touched: the runs need its memory
+    seen: dict[str, Dataset] = {}
+    for task in tasks:
+        settings, shape = task.experiment.data, task.experiment.model.image_shape
+        if not task.finished:
+            check_machine(task.experiment, world)
+            key = json.dumps([dataclasses.asdict(settings), shape])
+            if key not in seen:
+                seen[key] = load_dataset(settings, shape)
+            Loader(seen[key], settings, task.experiment.train.batch_size, seed=0)
+
+
+@lru_cache
+def _check_model(settings: str) -> None:
+    """Build a model without its memory."""
+    model = json.loads(settings)
+    size = model["image_size"]
+    with torch.device("meta"):
+        create_model(
+            model["name"],
+            model["size"],
+            tuple(size) if isinstance(size, list) else size,
+            model["patch_size"],
+            **model["options"],
+        )
+
+
+# From a run to its process
+
+
+def start(task: Task, lock: int, launcher: list[str], environment: dict[str, str]) -> subprocess.Popen:
+    """Start or continue a locked run in a process, and a session, of its own; its words go to log.txt."""
+    task.directory.create(task.experiment)
+    path, threads = str(task.directory.path), task.experiment.train.threads
+    # Stopped by the sweep, a run must not ask Slurm to start the sweep's own job again.
+    environment = {"SLURM_JOB_ID": "", LOCKED: path} | environment
+    if threads:
+        environment["OMP_NUM_THREADS"] = str(threads)
+    with open(task.directory.path / "log.txt", "a") as log, _deaf_to_warnings():
+        return subprocess.Popen(
+            [*launcher, "-m", "reorder", "train", "--resume", path, "--no-report"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=os.environ | environment,
+            pass_fds=[lock],
+            start_new_session=True,
+        )
+
+
+@contextmanager
+def _deaf_to_warnings() -> Iterator[None]:
+    """Processes that are started in the block never get SIGUSR2, by which Slurm warns a job of its end.
+
+    Some clusters send it to all processes of a job; only submitit's knows what to do with it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def last_words(task: Task) -> str:
+    """What a run said last."""
+    log = task.directory.path / "log.txt"
+    lines = log.read_text(errors="replace").split("\n") if log.is_file() else []
+    said = [line.strip() for line in lines if line.strip()]
+    if said and set(said[-1]) == {"="}:  # the end of the page that torchrun adds
+        said = [line for line in said if line.startswith("reorder: ")] or said
+    return said[-1] if said else "it said nothing"
+
+
+def with_threads(task: Task, threads: int) -> Task:
+    """A run on so many threads and decoding processes, unless its configuration says how many."""
+    train, data = task.experiment.train, task.experiment.data
+    changed = dataclasses.replace(
+        task.experiment,
+        train=dataclasses.replace(train, threads=train.threads or threads),
+        data=dataclasses.replace(data, workers=threads if data.workers is None else data.workers),
+    )
+    return task._replace(experiment=changed)
+
+
+def clock(seconds: float) -> str:
+    """Hours, minutes and seconds."""
+    return str(timedelta(seconds=round(seconds)))

@@ -1,0 +1,228 @@
+"""A sweep on this machine: so many processes at a time, what they do on the terminal, and a clean end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+import torch
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Column, Table
+
+from reorder.data.ranks import Stopped, StopSignals, cores
+from reorder.experiments.grids import Task, clock, last_words, start, trouble, with_threads
+
+POLL_SECONDS = 0.2
+
+
+class Machine:
+    """How the cores, or the GPUs, of this machine are divided among `jobs` processes."""
+
+    def __init__(self, jobs: int | None, runs: int):
+        devices = torch.accelerator.device_count() if torch.accelerator.is_available() else 0
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        numbers = visible.split(",") if visible else [str(number) for number in range(devices)]
+        self.gpus = numbers if torch.cuda.is_available() else []
+        # Small models gain little from a second thread, so a core each; by all runs, not by those that are
+        # left, so that a sweep that is continued computes with as many threads as before.
+        self.jobs = min(runs, jobs or devices or cores())
+        self.threads = max(1, cores() // self.jobs)
+
+    def environment(self, slot: int) -> dict[str, str]:
+        """What the process in a slot is to see."""
+        return {"CUDA_VISIBLE_DEVICES": self.gpus[slot % len(self.gpus)]} if self.gpus else {}
+
+
+@dataclass
+class Working:
+    task: Task
+    process: subprocess.Popen
+    slot: int
+    began: float = field(default_factory=time.monotonic)
+
+
+class Sweep:
+    """Runs in all their states; `run()` brings them to an end."""
+
+    def __init__(self, tasks: list[Task], machine: Machine, console: Console):
+        self.machine, self.console = machine, console
+        self.total = len(tasks)
+        self.done: set[str] = set()
+        self.waiting: list[Task] = []
+        self.working: list[Working] = []
+        self.failed: dict[str, str] = {}
+        for task in tasks:
+            if not task.finished:
+                self.waiting.append(task)
+            elif why := trouble(task):
+                self.fail(task, why)
+            else:
+                self.done.add(task.name)
+        self.elsewhere: set[str] = set()  # runs that were found locked
+        self.began, self.shares_at_start = time.monotonic(), {task.name: task.share_done for task in tasks}
+
+    def share(self) -> float:
+        """How many runs are done, with parts of those begun."""
+        begun = [*self.waiting, *(working.task for working in self.working)]
+        return len(self.done) + sum(task.share_done for task in begun)
+
+    def run(self) -> None:
+        """Train all that is not finished; raises Stopped after a signal, when all that ran is saved."""
+        stop = StopSignals()
+        shown = Live(get_renderable=self.table, console=self.console, refresh_per_second=1, transient=True)
+        with stop.watched(), shown if self.console.is_terminal else nullcontext():
+            try:
+                while self.waiting or self.working:
+                    self.collect()
+                    self.start_more()
+                    if stop.number:
+                        self.stop(stop.number)
+                    time.sleep(POLL_SECONDS)
+            finally:  # a second Ctrl-C, or an error of ours: nothing trains on unseen
+                for working in self.working:
+                    if working.process.poll() is None:
+                        os.killpg(working.process.pid, signal.SIGKILL)
+
+    def start_more(self) -> None:
+        """Give free slots to runs that wait for nothing."""
+        free = sorted(set(range(self.machine.jobs)) - {working.slot for working in self.working})
+        for task in list(self.waiting):
+            if task.needs in self.failed:
+                self.waiting.remove(task)
+                self.fail(task, f"it needs the order that {task.needs} did not learn")
+            elif free and (task.needs is None or task.needs in self.done) and self.begin(task, free[0]):
+                free.pop(0)
+
+    def begin(self, task: Task, slot: int) -> bool:
+        """Start a run, unless another sweep is at it, in which case it waits, or has finished it."""
+        try:
+            lock = task.directory.lock()
+        except (ValueError, OSError) as error:
+            self.waiting.remove(task)
+            self.fail(task, str(error))
+            return False
+        if lock is None:
+            if task.name not in self.elsewhere:
+                self.elsewhere.add(task.name)
+                self.say(f"{task.name} is being trained by another process")
+            return False
+        self.waiting.remove(task)
+        try:
+            if task.finished:
+                self.finish(task, "elsewhere")
+                return False
+            if why := trouble(task):
+                self.fail(task, why)
+                return False
+            again = f", after epoch {task.epochs_done}" if task.epochs_done else ""
+            process = start(
+                with_threads(task, self.machine.threads),
+                lock,
+                [sys.executable],
+                self.machine.environment(slot),
+            )
+        finally:
+            os.close(lock)
+        self.working.append(Working(task, process, slot))
+        self.say(f"started {task.name}{again}")
+        return True
+
+    def collect(self) -> None:
+        """Take note of the runs that ended."""
+        for working in list(self.working):
+            status = working.process.poll()
+            if status is None:
+                continue
+            self.working.remove(working)
+            if working.task.finished:
+                self.finish(working.task, f"in {clock(time.monotonic() - working.began)}")
+            elif status < 0:
+                self.fail(working.task, f"killed by {signal.Signals(-status).name}")
+            else:
+                self.fail(working.task, last_words(working.task))
+
+    def finish(self, task: Task, how: str) -> None:
+        try:
+            summary = task.directory.summary()
+        except ValueError as error:
+            self.fail(task, str(error))
+            return
+        assert summary is not None
+        self.done.add(task.name)
+        self.say(f"finished {task.name}: top-1 {summary['top1']:.1%}, {how}")
+
+    def fail(self, task: Task, reason: str) -> None:
+        self.failed[task.name] = reason
+        self.say(f"failed {task.name}: {reason}")
+
+    def stop(self, number: int) -> None:
+        """Ask all processes to save and end, and wait for them."""
+        for working in self.working:
+            working.process.terminate()
+        self.say(f"stopping: {len(self.working)} runs are being saved; Ctrl-C again ends them at once")
+        while any(working.process.poll() is None for working in self.working):
+            time.sleep(POLL_SECONDS)
+        self.waiting += [working.task for working in self.working if not working.task.finished]
+        self.done |= {working.task.name for working in self.working if working.task.finished}
+        self.working = []
+        raise Stopped(number)
+
+    def say(self, text: str) -> None:
+        self.console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+    def left(self) -> str:
+        """The time left, if all runs take alike."""
+        gained = self.share() - sum(
+            share for name, share in self.shares_at_start.items() if name not in self.failed
+        )
+        if gained <= 0:
+            return "unknown"
+        rest = self.total - len(self.failed) - self.share()
+        return clock(rest * (time.monotonic() - self.began) / gained)
+
+    def table(self) -> Group:
+        """The runs that are under way, and how many are not."""
+        table = Table(
+            Column("running", overflow="fold"),  # the end of a name tells seeds apart
+            "epoch",
+            "top-1 (%)",
+            "time",
+            box=SIMPLE_HEAD,
+            show_edge=False,
+            pad_edge=False,
+        )
+        for working in self.working:
+            metrics, epochs = working.task.metrics(), working.task.experiment.train.epochs
+            top1 = f"{100 * metrics[-1]['validation_top1']:.1f}" if metrics else ""
+            since = clock(time.monotonic() - working.began)
+            table.add_row(working.task.name, f"{len(metrics)} of {epochs}", top1, since)
+        counts = (
+            f"{len(self.done)} of {self.total} done, {len(self.failed)} failed, {len(self.waiting)} waiting, "
+            f"time left: {self.left()}"
+        )
+        return Group(table, counts)
+
+
+def run_here(tasks: list[Task], machine: Machine, console: Console, command: str) -> bool:
+    """Train all runs that are not finished, and say how it ended; whether none failed."""
+    sweep = Sweep(tasks, machine, console)
+    if sweep.done:
+        sweep.say(f"{len(sweep.done)} of {sweep.total} runs are finished already")
+    try:
+        sweep.run()
+    except Stopped:
+        remain = len(sweep.waiting) + len(sweep.failed)
+        sweep.say(f"{remain} of {sweep.total} runs remain; continue with: {command}")
+        raise
+    for name, reason in sweep.failed.items():
+        sweep.say(f"failed: {tasks[0].directory.path.parent / name}/log.txt: {reason}")
+    if sweep.failed:
+        sweep.say(f"{len(sweep.failed)} of {sweep.total} runs failed; try them again with: {command}")
+    else:
+        sweep.say(f"{sweep.total} runs are finished in {tasks[0].directory.path.parent}")
+    return not sweep.failed

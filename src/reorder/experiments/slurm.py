@@ -1,0 +1,124 @@
+"""A sweep on Slurm, through submitit: a job for each run, put back in the queue when its time is over."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from reorder.experiments.grids import Task, last_words, start, trouble
+
+MOST_TIMEOUTS = 100  # after which a job is no longer put back; it is the run's length in jobs
+TIMEOUT_MINUTES = 240
+POLL_SECONDS = 0.2
+# submitit's own words for what every kind of cluster has; anything else is Slurm's.
+SHARED = ("name", "timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node", "stderr_to_stdout")
+
+
+class Job:
+    """Runs, one after the other, in one job: submitit calls it, and `checkpoint` before the time is over."""
+
+    def __init__(self, tasks: list[Task]):
+        self.tasks = tasks
+        self.process: subprocess.Popen | None = None
+        self.terminated = False
+
+    def __call__(self) -> None:
+        signal.signal(signal.SIGTERM, self._note)
+        for task in self.tasks:
+            self.train(task)
+
+    def train(self, task: Task) -> None:
+        """Bring one run to its end; the process that trains is the one a local sweep would start."""
+        while not task.finished:
+            if (lock := task.directory.lock()) is None:
+                raise RuntimeError(f"{task.name} is being trained by another process")
+            self.terminated = False
+            try:
+                if why := trouble(task):
+                    raise RuntimeError(f"{task.name}: {why}")
+                self.process = start(task, lock, launcher(), {})
+            finally:
+                os.close(lock)
+            while self.process.poll() is None:
+                time.sleep(POLL_SECONDS)
+            # SIGTERM announces the end: the training has saved then, and goes on until SIGUSR2 puts the job
+            # back or Slurm kills it.
+            if not task.finished and not self.terminated:
+                raise RuntimeError(f"{task.name}: {last_words(task)}")
+
+    def checkpoint(self) -> Any:
+        """Have the run saved; what is to be submitted again."""
+        from submitit.helpers import DelayedSubmission
+
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            # Popen.wait would wait for itself: this runs in a signal handler, maybe amid poll().
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
+        return DelayedSubmission(Job(self.tasks))
+
+    def _note(self, number: int, frame: Any) -> None:
+        """Pass SIGTERM on: where cgroups hold a job together, Slurm signals this process alone."""
+        self.terminated = True
+        if self.process is not None:
+            self.process.terminate()
+
+
+def launcher() -> list[str]:
+    """How a run is started in a job: by torchrun if the job has several GPUs."""
+    gpus = torch.cuda.device_count()
+    if gpus < 2:
+        return [sys.executable]
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(gpus)]
+
+
+def grouped(tasks: list[Task]) -> list[list[Task]]:
+    """Unfinished runs by job: one that reads another's order follows it in the same job."""
+    groups: dict[str, list[Task]] = {}
+    for task in tasks:
+        if not task.finished:
+            groups.setdefault(task.needs if task.needs in groups else task.name, []).append(task)
+    return list(groups.values())
+
+
+def submit(tasks: list[Task], folder: Path, options: list[str], cluster: str = "slurm") -> list[Any]:
+    """Submit all unfinished runs as an array of jobs; submitit's files go to `folder`."""
+    try:
+        import submitit
+    except ImportError:
+        raise ValueError("--slurm needs submitit; install it with: pip install 'reorder[slurm]'") from None
+    parameters = {"name": "reorder", "timeout_min": TIMEOUT_MINUTES} | dict(map(_parameter, options))
+    timeouts = {f"{cluster}_max_num_timeout": MOST_TIMEOUTS}
+    try:
+        executor = submitit.AutoExecutor(folder, cluster=cluster, **timeouts)
+        executor.update_parameters(**parameters)
+    except RuntimeError:
+        raise ValueError("--slurm needs Slurm's srun and sbatch; there are none on this machine") from None
+    except (NameError, AssertionError, TypeError) as error:
+        raise ValueError(f"--slurm-option: {str(error).splitlines()[0]}") from None
+    groups = grouped(tasks)
+    if not groups:
+        return []
+    with executor.batch():
+        return [executor.submit(Job(group)) for group in groups]
+
+
+def _parameter(option: str) -> tuple[str, Any]:
+    """submitit's parameter that `key=value` means: `partition=gpu` is slurm_partition."""
+    key, equals, value = option.partition("=")
+    if not (key and equals and value):
+        raise ValueError(f"--slurm-option takes key=value such as partition=gpu, not {option!r}")
+    if key in ("time", "slurm_time"):
+        raise ValueError(f"--slurm-option {option}: submitit counts minutes; use timeout_min=MINUTES")
+    full = key if key in SHARED or key.startswith("slurm_") else f"slurm_{key}"
+    # YAML would make 668 of the account 01234.
+    plain = re.fullmatch(r"(0|[1-9]\d*)(\.\d+)?|true|false|[\[{].*", value)
+    return full, yaml.safe_load(value) if plain else value

@@ -1,0 +1,1 @@
+"""Models that read tokens: patches, backbones and their kernels, the classifier around them."""

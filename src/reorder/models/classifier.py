@@ -1,0 +1,75 @@
+"""A classifier of images whose patches are read in an order: tokens, backbone, head on the class token."""
+
+import inspect
+from types import NoneType
+from typing import Any, get_args
+
+from torch import Tensor, nn
+
+from reorder.models.backbones import BACKBONES, SIZES, Size
+from reorder.models.patches import Tokens, grid_of, initial_std
+
+# B images, N patches, L = N + 1 tokens, D width
+
+
+class Classifier(nn.Module):
+    """Images (B, C, H, W), read in an order (N,), (B, N) or None for raster, to logits (B, classes)."""
+
+    def __init__(self, tokens: Tokens, backbone: nn.Module, grid: tuple[int, int], width: int, classes: int):
+        super().__init__()
+        self.grid = grid
+        self.tokens = tokens
+        self.backbone = backbone
+        self.reads_order = getattr(backbone, "reads_order", False)  # Mamba with vertical="order"
+        self.norm = nn.LayerNorm(width, eps=1e-6)
+        self.head = nn.Linear(width, classes)
+        for linear in (tokens.patch_embed.proj, self.head):
+            nn.init.trunc_normal_(linear.weight, std=initial_std(width))
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, images: Tensor, order: Tensor | None = None) -> Tensor:
+        tokens = self.tokens(images, order)
+        tokens = self.backbone(tokens, order) if self.reads_order else self.backbone(tokens)
+        return self.head(self.norm(tokens[:, 0]))
+
+
+def check_options(name: str, options: dict[str, Any]) -> None:
+    """Refuse options that the named backbone does not have, or values that do not fit their annotation."""
+    parameters = inspect.signature(BACKBONES[name]).parameters
+    accepted = {key: parameters[key].annotation for key in list(parameters)[2:]}  # after size and grid
+    for key, value in options.items():
+        if key not in accepted:
+            choices = ", ".join(["positions", *accepted])
+            raise ValueError(f"unknown option {key!r} of model {name}; choose from {choices}")
+        kinds = get_args(accepted[key]) or (accepted[key],)
+        number = float in kinds and type(value) is int
+        if type(value) not in kinds and not number:
+            expected = " or ".join("none" if kind is NoneType else kind.__name__ for kind in kinds)
+            raise ValueError(f"option {key!r} of model {name} must be {expected}, got {value!r}")
+        if key in ("dropout", "drop_path") and not 0 <= value < 1:
+            raise ValueError(f"option {key!r} of model {name} must be in [0, 1), got {value!r}")
+
+
+def create_model(
+    name: str,
+    size: str | Size = "base",
+    image_size: int | tuple[int, int] = 224,
+    patch_size: int = 16,
+    channels: int = 3,
+    classes: int = 1000,
+    positions: str = "learned",
+    **options: Any,
+) -> Classifier:
+    """A classifier by the name and size of its backbone; options are the backbone's own."""
+    if name not in BACKBONES:
+        raise ValueError(f"unknown model {name!r}; choose from {', '.join(BACKBONES)}")
+    if isinstance(size, str):
+        if size not in SIZES:
+            raise ValueError(f"unknown size {size!r}; choose from {', '.join(SIZES)}")
+        size = SIZES[size]
+    if classes < 1 or channels < 1:
+        raise ValueError(f"channels and classes must be at least 1, got {channels} and {classes}")
+    check_options(name, options)
+    grid = grid_of(image_size, patch_size)
+    tokens = Tokens(grid, patch_size, channels, size.width, positions)
+    return Classifier(tokens, BACKBONES[name](size, grid, **options), grid, size.width, classes)

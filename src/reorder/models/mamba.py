@@ -1,0 +1,206 @@
+"""Mamba as in ARM (Ren et al. 2024): four selective scans over the patches, then SwiGLU."""
+
+# B images, N = rows * columns patches, L = N + 1 tokens, D width, S states per channel
+
+import math
+import warnings
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import silu, softplus
+
+from reorder.models.kernels.causal_conv import causal_conv_silu
+from reorder.models.kernels.selective_scan import selective_scan
+from reorder.models.layers import DropPath, Size, drop_path_rates, run_blocks
+from reorder.orders.order import invert, read_in_order
+from reorder.orders.scans import check_grid
+
+STATES = 16
+TAPS = 4
+STEP_RANGE = (0.001, 0.1)  # of the step sizes delta at initialisation
+VERTICAL = ("grid", "order")
+READOUTS = ("first", "middle", "last", "mean")
+
+
+class Scan(nn.Module):
+    """One selective scan over tokens (B, L, D), with its own convolution, step sizes and matrices."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.rank = math.ceil(width / 16)
+        self.conv = nn.Conv1d(width, width, TAPS, groups=width)
+        self.x_proj = nn.Linear(width, self.rank + 2 * STATES, bias=False)
+        self.dt_proj = nn.Linear(self.rank, width)
+        self.A_log = nn.Parameter(torch.arange(1.0, STATES + 1).log().repeat(width, 1))
+        self.D = nn.Parameter(torch.ones(width))
+        # ARM's release gives only the first scan this start; the other three keep zero biases, steps of 0.69.
+        nn.init.uniform_(self.dt_proj.weight, -(self.rank**-0.5), self.rank**-0.5)
+        with torch.no_grad():
+            low, high = map(math.log, STEP_RANGE)
+            steps = torch.exp(low + (high - low) * torch.rand_like(self.dt_proj.bias))
+            self.dt_proj.bias.copy_(steps + torch.log(-torch.expm1(-steps)))  # the inverse of softplus
+
+    def forward(self, tokens: Tensor, reverse: bool = False) -> Tensor:
+        assert self.conv.bias is not None
+        x = causal_conv_silu(tokens, self.conv.weight[:, 0], self.conv.bias, reverse=reverse)
+        step, B, C = self.x_proj(x).split([self.rank, STATES, STATES], -1)
+        delta = softplus(self.dt_proj(step).to(self.A_log.dtype))
+        return selective_scan(x, delta, -self.A_log.exp(), B, C, self.D, reverse=reverse)
+
+
+class Mixer(nn.Module):
+    """Forward and backward scans of the sequence and of its transposed grid, averaged; or one forward."""
+
+    def __init__(self, width: int, depth: int, scans: int):
+        super().__init__()
+        self.in_proj = nn.Linear(width, 2 * width, bias=False)
+        self.scans = nn.ModuleList(Scan(width) for _ in range(scans))
+        self.out_proj = nn.Linear(width, width, bias=False)
+        with torch.no_grad():
+            self.out_proj.weight.div_(math.sqrt(depth))
+
+    def forward(self, tokens: Tensor, visits: Tensor | None = None) -> Tensor:
+        """(B, L, D) -> (B, L, D); visits (L,) or (B, L): the slots in the sequence of the vertical scans."""
+        x, gate = self.in_proj(tokens).chunk(2, -1)
+        x = x.contiguous()
+        mixed = self.scans[0](x)
+        if visits is not None:
+            mixed = mixed + self.scans[1](x, reverse=True)
+            turned = read_in_order(x, visits)
+            turned = self.scans[2](turned) + self.scans[3](turned, reverse=True)
+            # The mean of the four scans, as in ARM's release; the paper's equation is their sum.
+            mixed = (mixed + read_in_order(turned, invert(visits))) / 4
+        # ARM gates every scan's output; they share the gate, so gating their mean is the same.
+        return self.out_proj(mixed * silu(gate))
+
+
+class SwiGLU(nn.Module):
+    """silu(w1 x) * w2 x -> w3."""
+
+    def __init__(self, width: int, dropout: float):
+        super().__init__()
+        hidden = width * 8 // 3
+        self.w1 = nn.Linear(width, hidden)
+        self.w2 = nn.Linear(width, hidden)
+        self.w3 = nn.Linear(hidden, width)
+        self.dropout = nn.Dropout(dropout)
+        for linear in (self.w1, self.w2, self.w3):
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.dropout(self.w3(silu(self.w1(tokens)) * self.w2(tokens)))
+
+
+class Block(nn.Module):
+    """A mixer and a SwiGLU, each after a LayerNorm and around a residual."""
+
+    def __init__(self, size: Size, scans: int, dropout: float, drop_path: float):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(size.width)
+        self.mixer = Mixer(size.width, size.depth, scans)
+        self.norm2 = nn.LayerNorm(size.width)
+        self.mlp = SwiGLU(size.width, dropout)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, tokens: Tensor, visits: Tensor | None = None) -> Tensor:
+        tokens = tokens + self.drop_path(self.mixer(self.norm1(tokens), visits))
+        return tokens + self.drop_path(self.mlp(self.norm2(tokens)))
+
+
+class Mamba(nn.Module):
+    """ARM's backbone; `vertical`: the transposed scans follow the grid of slots, or the order itself.
+
+    `readout`: where the class token is read among the patches, or the mean of the patches in its place; by
+    default first, as in ARM. Given and returned, it is the first token all the same.
+    """
+
+    def __init__(
+        self,
+        size: Size,
+        grid: tuple[int, int] | None,
+        *,
+        dropout: float = 0.0,
+        drop_path: float = 0.1,
+        checkpointing: bool = False,
+        scans: int = 4,
+        vertical: str = "grid",
+        readout: str | None = None,
+    ):
+        super().__init__()
+        if scans not in (1, 4):
+            raise ValueError(f"scans must be 1 or 4, got {scans!r}")
+        if vertical not in VERTICAL:
+            raise ValueError(f"unknown vertical {vertical!r}; choose from {list(VERTICAL)}")
+        if readout is None:
+            readout = "first"
+            if scans == 1:
+                warnings.warn(
+                    "with scans=1 a class token that is read first sees no patch, so that all images get the "
+                    "same logits; set readout=last, or mean",
+                    stacklevel=2,
+                )
+        if readout not in READOUTS:
+            raise ValueError(f"unknown readout {readout!r}; choose from {list(READOUTS)}")
+        if grid is None and scans == 4:
+            raise ValueError("four scans need a grid (rows, columns), got None")
+        self.grid = check_grid(grid) if grid is not None and scans == 4 else None
+        self.reads_order = vertical == "order" and scans == 4
+        self.readout = readout
+        self.checkpointing = checkpointing
+        # ARM puts a zero before its rates, so the last block's is a little below `drop_path`.
+        rates = [0.0, *drop_path_rates(drop_path, size.depth)][: size.depth]
+        self.blocks = nn.ModuleList(Block(size, scans, dropout, rate) for rate in rates)
+        self.norm = nn.LayerNorm(size.width)
+
+    def forward(self, tokens: Tensor, order: Tensor | None = None) -> Tensor:
+        """(B, L, D) -> (B, L, D); the order (N,) or (B, N) of reading matters to vertical="order" only."""
+        visits = None
+        if self.grid is not None:
+            rows, columns = self.grid
+            if tokens.shape[1] != rows * columns + 1:
+                expected = f"a grid of {rows} x {columns} patches has {rows * columns + 1} tokens"
+                raise ValueError(f"{expected}, got {tokens.shape[1]}")
+            visits = self._visits(order if self.reads_order else None, tokens)
+        if self.readout in ("middle", "last"):
+            place = class_token_place(tokens.shape[1], self.readout).to(tokens.device)
+            tokens = read_in_order(tokens, place)
+            visits = invert(place)[visits[..., place]] if visits is not None else None
+            tokens = read_in_order(run_blocks(self.blocks, tokens, self.checkpointing, visits), invert(place))
+        else:
+            tokens = run_blocks(self.blocks, tokens, self.checkpointing, visits)
+        tokens = self.norm(tokens)
+        if self.readout == "mean":
+            return torch.cat((tokens[:, 1:].mean(1, keepdim=True), tokens[:, 1:]), 1)
+        return tokens
+
+    def _visits(self, order: Tensor | None, tokens: Tensor) -> Tensor:
+        """The slots of all tokens, class token first, as the vertical scans visit them: (L,) or (B, L)."""
+        assert self.grid is not None
+        patches = vertical_slots(self.grid, order, tokens.shape[0], tokens.device)
+        return torch.cat((patches.new_zeros(*patches.shape[:-1], 1), patches + 1), -1)
+
+
+def class_token_place(length: int, readout: str) -> Tensor:
+    """The tokens (L,) in the sequence they are scanned in: the class token, 0, in the middle or last."""
+    patches = torch.arange(1, length)
+    half = len(patches) // 2 if readout == "middle" else len(patches)
+    return torch.cat((patches[:half], torch.zeros(1, dtype=torch.long), patches[half:]))
+
+
+def vertical_slots(grid: tuple[int, int], order: Tensor | None, images: int, device: torch.device) -> Tensor:
+    """The slots (N,) or (B, N) in the sequence of a vertical scan of a grid read in `order`.
+
+    The order is applied to the transposed image: where it reads the k-th patch of the raster, the vertical
+    scan visits the k-th patch by columns. A row-major order thus gives column-major, on any rectangle.
+    """
+    rows, columns = grid
+    by_columns = torch.arange(rows * columns, device=device).view(rows, columns).T.flatten()
+    if order is None:
+        return by_columns
+    if order.shape not in ((rows * columns,), (images, rows * columns)):
+        raise ValueError(
+            f"order must be ({rows * columns},) or ({images}, {rows * columns}) "
+            f"for a grid of {rows} x {columns}, got {tuple(order.shape)}"
+        )
+    order = order.to(device)
+    return invert(order).gather(-1, by_columns[order])

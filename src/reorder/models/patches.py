@@ -1,0 +1,110 @@
+"""Images to tokens: patches, their embedding, positions, and the class token.
+
+A position belongs to a patch, not to a slot: positions are added in raster order, and only then are the
+tokens read in an order. The class token is slot 0 and never reordered.
+"""
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from reorder.orders.order import read_in_order
+from reorder.orders.scans import check_grid
+
+# B images, C channels, P patch size, N = rows * columns patches, L = N + 1 tokens, D width
+
+
+def grid_of(image_size: int | tuple[int, int], patch_size: int) -> tuple[int, int]:
+    """The (rows, columns) of patches in an image of a size, an int for a square or (height, width)."""
+    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+    if patch_size < 1:
+        raise ValueError(f"patch size must be at least 1, got {patch_size}")
+    if height < patch_size or width < patch_size or height % patch_size or width % patch_size:
+        raise ValueError(
+            f"image size {height}x{width} is not divisible by patch size {patch_size}; "
+            f"try {max(1, round(height / patch_size)) * patch_size}x"
+            f"{max(1, round(width / patch_size)) * patch_size}"
+        )
+    return check_grid((height // patch_size, width // patch_size))
+
+
+def patchify(images: Tensor, patch_size: int) -> Tensor:
+    """Images (B, C, H, W) to patches (B, N, C * P * P) in raster order."""
+    return rearrange(images, "b c (r p) (s q) -> b (r s) (c p q)", p=patch_size, q=patch_size)
+
+
+def unpatchify(patches: Tensor, grid: tuple[int, int], patch_size: int) -> Tensor:
+    """Patches (B, N, C * P * P) in raster order to images (B, C, H, W)."""
+    rows, columns = check_grid(grid)
+    return rearrange(
+        patches, "b (r s) (c p q) -> b c (r p) (s q)", r=rows, s=columns, p=patch_size, q=patch_size
+    )
+
+
+def sincos_positions(grid: tuple[int, int], width: int) -> Tensor:
+    """Fixed positions (N, D): sines and cosines of the column, then of the row, half of the width each."""
+    if width % 4:
+        raise ValueError(f"sincos positions need a width divisible by 4, got {width}")
+    frequency = 10000.0 ** -(torch.arange(width // 4, dtype=torch.float64) / (width // 4))
+    row, column = torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in grid), indexing="ij")
+    angles = [axis.reshape(-1, 1) * frequency for axis in (column, row)]
+    return torch.cat([f(angle) for angle in angles for f in (torch.sin, torch.cos)], dim=1).float()
+
+
+def initial_std(width: int) -> float:
+    """Of the weights a model of a width (D) starts with: 0.02, as the published models, all of width 192 up.
+
+    A narrow model's signals would fade with that, and it would hardly learn in a short run: weights of
+    1 / sqrt(D) keep them.
+    """
+    return 0.02 if width >= 192 else width**-0.5
+
+
+class PatchEmbed(nn.Module):
+    """Images (B, C, H, W) to tokens (B, N, D): LayerNorm of the pixels, a linear map, LayerNorm."""
+
+    def __init__(self, patch_size: int, channels: int, width: int):
+        super().__init__()
+        pixels = channels * patch_size**2
+        if pixels == 1:
+            raise ValueError(
+                "a patch of a single value is erased by its LayerNorm; use a patch size of at least 2"
+            )
+        self.patch_size = patch_size
+        self.pixel_norm = nn.LayerNorm(pixels)
+        self.proj = nn.Linear(pixels, width)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.norm(self.proj(self.pixel_norm(patchify(images, self.patch_size))))
+
+
+class Tokens(nn.Module):
+    """Images (B, C, H, W) and an order to tokens (B, L, D): class token, then patches in that order."""
+
+    def __init__(
+        self, grid: tuple[int, int], patch_size: int, channels: int, width: int, positions: str = "learned"
+    ):
+        super().__init__()
+        rows, columns = check_grid(grid)
+        self.image_shape = (channels, rows * patch_size, columns * patch_size)
+        self.patch_embed = PatchEmbed(patch_size, channels, width)
+        std = initial_std(width)
+        self.cls_token = nn.Parameter(nn.init.trunc_normal_(torch.empty(1, 1, width), std=std))
+        patches = rows * columns
+        if positions == "learned":
+            self.pos_embed = nn.Parameter(nn.init.trunc_normal_(torch.empty(1, patches + 1, width), std=std))
+        elif positions == "sincos":
+            fixed = torch.cat([torch.zeros(1, width), sincos_positions(grid, width)])
+            self.register_buffer("pos_embed", fixed[None], persistent=False)
+        else:
+            raise ValueError(f"unknown positions {positions!r}; choose from learned, sincos")
+
+    def forward(self, images: Tensor, order: Tensor | None = None) -> Tensor:
+        if tuple(images.shape[1:]) != self.image_shape:
+            raise ValueError(
+                f"images of shape {tuple(images.shape[1:])} given; the model reads {self.image_shape}"
+            )
+        patches = self.patch_embed(images) + self.pos_embed[:, 1:]
+        class_token = (self.cls_token + self.pos_embed[:, :1]).expand(len(images), -1, -1)
+        return torch.cat([class_token.to(patches.dtype), read_in_order(patches, order)], dim=1)

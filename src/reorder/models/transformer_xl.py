@@ -1,0 +1,144 @@
+"""Transformer-XL: causal attention with learned relative distances, read out by a class token that sees all.
+
+A layer's memory is its input for the slots before a segment, so all segments of a layer are computed at once;
+what each slot sees is defined in `kernels/segment_attention.py`.
+"""
+
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from reorder.models.kernels.segment_attention import (
+    Keys,
+    Relative,
+    remember,
+    segment_attention,
+    segment_weights,
+)
+from reorder.models.layers import DropPath, Size, drop_path_rates, head_width, run_blocks
+from reorder.models.patches import initial_std
+from reorder.orders.scans import check_grid
+
+# B images, N patches, L = N + 1 tokens, D width, H heads, d = D / H
+
+
+class RelativeAttention(nn.Module):
+    def __init__(self, width: int, heads: int, segment: int | None, memory: int):
+        super().__init__()
+        self.heads, self.segment, self.memory = heads, segment, memory
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.relative = nn.Linear(width, width, bias=False)
+        self.proj = nn.Linear(width, width, bias=False)
+
+    def forward(self, tokens: Tensor, distances: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        """Tokens (B, L, D), distances (L, D), biases u and v (H, 1, d) to (B, L, D)."""
+        query, own, remembered, relative = self._project(tokens, distances, u, v)
+        segment = self.segment or tokens.shape[1]
+        read = segment_attention(query, own, remembered, relative, segment, self.memory)
+        return self.proj(read.transpose(1, 2).flatten(2))
+
+    def weights(self, tokens: Tensor, distances: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        """Attention weights (B, H, L, L) for the arguments of `forward`."""
+        query, own, _, relative = self._project(tokens, distances, u, v)
+        return segment_weights(
+            query, own.key, own.key, relative, self.segment or tokens.shape[1], self.memory
+        )
+
+    def _project(
+        self, tokens: Tensor, distances: Tensor, u: Tensor, v: Tensor
+    ) -> tuple[Tensor, Keys, Keys | None, Relative]:
+        """Queries, own and remembered keys and values (B, H, L, d), and the relative terms."""
+        relative = Relative(self._heads(self.relative(distances)[None])[0], u, v)
+        if self.segment is None or self.segment >= tokens.shape[1] - 1:
+            query, key, value = (self._heads(part) for part in self.qkv(tokens).chunk(3, -1))
+            return query, Keys(key, value), None, relative
+        width = tokens.shape[2]
+        query = self._heads(F.linear(tokens, self.qkv.weight[:width]))
+        own, remembered = (
+            Keys(*(self._heads(part) for part in rows.chunk(2, -1)))
+            for rows in remember(tokens, self.qkv.weight[width:])
+        )
+        return query, own, remembered, relative
+
+    def _heads(self, rows: Tensor) -> Tensor:
+        """(B, L, D) to (B, H, L, d)."""
+        return rows.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+class Block(nn.Module):
+    def __init__(
+        self, width: int, heads: int, segment: int | None, memory: int, dropout: float, drop_path: float
+    ):
+        super().__init__()
+        self.attn = RelativeAttention(width, heads, segment, memory)
+        self.norm1 = nn.LayerNorm(width)
+        self.fc1 = nn.Linear(width, 4 * width)
+        self.fc2 = nn.Linear(4 * width, width)
+        self.norm2 = nn.LayerNorm(width)
+        self.drop = nn.Dropout(dropout)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, tokens: Tensor, distances: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        tokens = self.norm1(tokens + self.drop_path(self.drop(self.attn(tokens, distances, u, v))))
+        hidden = self.drop(F.relu(self.fc1(tokens)))
+        return self.norm2(tokens + self.drop_path(self.drop(self.fc2(hidden))))
+
+
+class TransformerXL(nn.Module):
+    """Tokens (B, L, D) to tokens (B, L, D): each patch sees the class token and patches before it.
+
+    `segment` is how many patches are read at once; a segment also sees the `memory` patches before it. With
+    None, the default, all are read at once, and `memory` has no effect.
+    """
+
+    def __init__(
+        self,
+        size: Size,
+        grid: tuple[int, int],
+        *,
+        dropout: float = 0.1,
+        drop_path: float = 0.0,
+        checkpointing: bool = False,
+        segment: int | None = None,
+        # The paper states a memory of 128 and no segment; all 196 patches at once leave nothing to remember.
+        memory: int = 128,
+    ):
+        super().__init__()
+        if segment is not None and segment < 1:
+            raise ValueError(f"segment must be at least 1, or None for a single one, got {segment}")
+        if memory < 1:
+            raise ValueError(f"memory must be at least 1, got {memory}")
+        self.checkpointing = checkpointing
+        self.blocks = nn.ModuleList(
+            Block(size.width, size.heads, segment, memory, dropout, rate)
+            for rate in drop_path_rates(drop_path, size.depth)
+        )
+        d = head_width(size.width, size.heads)
+        rows, columns = check_grid(grid)
+        self.distances = nn.Parameter(torch.empty(rows * columns + 1, size.width))  # row = distance
+        self.u = nn.Parameter(torch.empty(size.heads, 1, d))
+        self.v = nn.Parameter(torch.empty(size.heads, 1, d))
+        self.drop = nn.Dropout(dropout)
+        for parameter in (self.distances, self.u, self.v):
+            nn.init.normal_(parameter, std=initial_std(size.width))
+        self.apply(partial(_initialise, std=initial_std(size.width)))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        length = tokens.shape[1]
+        if length > len(self.distances):
+            raise ValueError(f"{length} tokens given; the table holds distances for {len(self.distances)}")
+        distances = self.drop(self.distances[:length])
+        tokens = run_blocks(self.blocks, self.drop(tokens), self.checkpointing, distances, self.u, self.v)
+        return self.drop(tokens)
+
+
+def _initialise(module: nn.Module, std: float) -> None:
+    if isinstance(module, nn.Linear):
+        nn.init.normal_(module.weight, std=std)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+    elif isinstance(module, nn.LayerNorm):
+        nn.init.normal_(module.weight, mean=1.0, std=0.02)
+        nn.init.zeros_(module.bias)

@@ -1,0 +1,1 @@
+"""What an order is, and how one is learned."""

@@ -1,0 +1,1 @@
+"""From run directories to what people read; it never imports `training`."""

@@ -1,0 +1,139 @@
+"""Drawings of how a policy moved: a sequence of maps, tracked patches, and an animation."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.ticker import MaxNLocator
+from PIL import Image
+
+from reorder.orders.files import replace_file
+from reorder.report.evolution import Evolution, cell_name
+
+# N patches, M moments of a run
+
+# The first two as the page's player marks them.
+TRACKED = (("#00609c", "o", "-"), ("#b34700", "s", "--"), ("#009E73", "^", ":"), ("#CC79A7", "D", "-."))
+
+
+def chosen_moments(logits: np.ndarray, most: int) -> list[int]:
+    """At most so many moments of logits (M, N), evenly from the last unchanged one to the last change."""
+    last = len(logits) - 1
+    moved = np.flatnonzero((logits[1:] != logits[:-1]).any(axis=1))
+    begin, end = (int(moved[0]), int(moved[-1]) + 1) if len(moved) else (0, last)
+    return sorted({round(moment) for moment in np.linspace(begin, end, min(most, end - begin + 1))})
+
+
+def when(found: Evolution, moment: int) -> str:
+    return f"epoch {round(float(found.epochs[moment]), 2):g}"
+
+
+def evolution_figure(found: Evolution, patches: list[int]) -> Figure:
+    """Maps of logits and slots through a run, the tracked patches' slots, and distances from the start.
+
+    The paper's figure of a policy's evolution.
+    """
+    moments = chosen_moments(found.logits, 6)
+    rows, columns = found.grid
+    tall = min(2.2, max(0.7, 1.6 * rows / columns))
+    figure = Figure(figsize=(10, 2 * tall + 3.9), layout="constrained")
+    top, below = figure.subfigures(2, 1, squeeze=False, height_ratios=[2 * tall + 0.9, 3.0]).flat
+    grid = top.subplots(2, len(moments), squeeze=False)
+    for column, moment in enumerate(moments):
+        logits = _map(grid[0, column], found.logits[moment], found, found.logits.min(), found.logits.max())
+        slots = _map(grid[1, column], found.slot_of[moment], found, 0, rows * columns - 1, "cividis_r")
+        grid[0, column].set_title(when(found, moment), fontsize=10)
+        for axes in grid[:, column]:
+            _mark(axes, found, patches)
+    top.colorbar(logits, ax=list(grid[0]), label="logit")
+    top.colorbar(slots, ax=list(grid[1]), label="slot")
+    tracks, distances = below.subplots(1, 2)
+    _draw_tracks(tracks, found, patches)
+    tracks.legend(fontsize=8)
+    distances.plot(found.epochs, found.tau, color="#000000", linestyle="-", label="Kendall's tau")
+    distances.plot(
+        found.epochs,
+        found.footrule_share,
+        color="#E69F00",
+        linestyle="--",
+        label="footrule, share of largest",
+    )
+    distances.set(xlabel="epoch", title="from the initial order")
+    distances.xaxis.set_major_locator(MaxNLocator(integer=True))
+    distances.legend(fontsize=8)
+    return figure
+
+
+def _map(
+    axes: Axes, values: np.ndarray, found: Evolution, low: float, high: float, colours: str = "cividis"
+) -> AxesImage:
+    """A map of one value per patch (N,)."""
+    axes.set(xticks=[], yticks=[])
+    return axes.imshow(values.reshape(found.grid), cmap=colours, vmin=low, vmax=high)
+
+
+def _mark(axes: Axes, found: Evolution, patches: list[int]) -> None:
+    """The tracked patches on a map."""
+    size = max(12.0, min(90.0, 700 / max(found.grid)))
+    for number, patch in enumerate(patches):
+        row, column = divmod(patch, found.grid[1])
+        colour, marker, _ = TRACKED[number % len(TRACKED)]
+        axes.scatter([column], [row], s=size, color=colour, marker=marker, edgecolor="white", linewidth=1)
+
+
+def _draw_tracks(axes: Axes, found: Evolution, patches: list[int]) -> None:
+    """The slot of each tracked patch through the run."""
+    for number, patch in enumerate(patches):
+        colour, marker, style = TRACKED[number % len(TRACKED)]
+        slots, label = found.slot_of[:, patch], f"{chr(65 + number)}: {cell_name(patch, found.grid)}"
+        (line,) = axes.plot(found.epochs, slots, color=colour, linestyle=style, label=label)
+        line.set(marker=marker, markevery=0.1, markersize=4)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
+    last = found.slot_of.shape[1] - 1
+    axes.set(
+        xlabel="epoch",
+        ylabel="slot",
+        title="slots of the tracked patches",
+        ylim=(-0.04 * last - 0.5, 1.04 * last + 0.5),
+    )
+
+
+def write_animation(found: Evolution, patches: list[int], path: Path, most: int = 24) -> None:
+    """A GIF of logits, slots and tracked patches, at most so many moments, whole or not at all."""
+    figure = Figure(figsize=(9.6, 3.2), layout="constrained", dpi=80)
+    canvas = FigureCanvasAgg(figure)
+    logits, slots, tracks = figure.subplots(1, 3)
+    shown = [
+        (_map(logits, found.logits[0], found, found.logits.min(), found.logits.max()), found.logits),
+        (_map(slots, found.slot_of[0], found, 0, found.slot_of.shape[1] - 1, "cividis_r"), found.slot_of),
+    ]
+    for axes, (picture, _), label in zip((logits, slots), shown, ("logit", "slot"), strict=True):
+        figure.colorbar(picture, ax=axes, label=label, shrink=0.8)
+        _mark(axes, found, patches)
+    _draw_tracks(tracks, found, patches)
+    now = tracks.axvline(0, color="#444444", linewidth=1)
+    title = logits.set_title(when(found, 0), fontsize=10)
+    canvas.draw()
+    figure.set_layout_engine("none")  # laid out once: frames must not wobble
+    frames = []
+    for moment in chosen_moments(found.logits, most):
+        for picture, values in shown:
+            picture.set_data(values[moment].reshape(found.grid))
+        title.set_text(when(found, moment))
+        now.set_xdata([found.epochs[moment]] * 2)
+        canvas.draw()
+        frames.append(Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()).quantize(96))
+    replace_file(path, as_gif(frames))
+
+
+def as_gif(frames: list[Image.Image]) -> bytes:
+    """Frames that repeat, with a rest at the end."""
+    buffer = io.BytesIO()
+    pause = [200] * (len(frames) - 1) + [2000]
+    frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:], duration=pause, loop=0)
+    return buffer.getvalue()

@@ -1,0 +1,351 @@
+"""The tables of a report: every run, means over seeds, paired differences, and what policies learned."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from reorder.report.comparisons import (
+    Compared,
+    Comparison,
+    p_value,
+    sensitivities,
+)
+from reorder.report.evolution import Evolution, central, centre_shift, evolution, student_interval
+from reorder.report.gains import Gain, gains, setting_changes
+from reorder.report.results import (
+    Collection,
+    Mean,
+    Name,
+    Result,
+    by_order,
+    fullest,
+    mean_over_seeds,
+    policy_of,
+    rank,
+    seeds_left_out,
+    settings_of,
+    start_of,
+    top1,
+)
+from reorder.report.tables import Cell, Number, PValue, Table, from_csv
+
+IMAGES = "by bootstrap over the validation images; it does not include the variation between seeds"
+COSTS = ("images/s", "parameters", "training steps (min)", "wall time (min)")
+COMPARED = ("order", "compared with", "which is", "model", "difference (points)")
+JUDGED = ("95% from", "to", "p")
+
+
+def runs_table(collection: Collection) -> Table:
+    """A row per run."""
+    rows: list[tuple[Cell, ...]] = []
+    for result in sorted(collection.results, key=rank):
+        summary = result.summary
+        rows.append(
+            (
+                result.order,
+                result.model,
+                Number(100 * summary["top1"], 100 * summary["top1_sem"]),
+                result.data,
+                Number(result.seed, digits=0),
+                Number(100 * summary["top5"]),
+                Number(summary["images_per_second"], digits=0),
+                Number(summary["parameters"], digits=0),
+                *_minutes([result]),
+            )
+        )
+    headings = ("order", "model", "top-1 (%)", "data", "seed", "top-5 (%)", *COSTS)
+    caption = f"Every run. After ± stands the standard error {IMAGES}."
+    notes = collection.notes + _untimed(collection.results)
+    return Table("runs", caption, headings, rows, notes)
+
+
+def orders_table(results: Sequence[Result]) -> Table:
+    """A row per model, data and order: means over seeds."""
+    rows: list[tuple[Cell, ...]] = []
+    for (model, data, order), group in by_order(results).items():
+        mean = top1(group)
+        speed = mean_over_seeds([r.summary["images_per_second"] for r in group], [])
+        rows.append(
+            (
+                order,
+                model,
+                _percent(mean),
+                _image_error(mean),
+                data,
+                Number(mean.seeds, digits=0),
+                Number(100 * float(np.mean([r.summary["top5"] for r in group]))),
+                Number(speed.value, digits=0),
+                Number(group[0].summary["parameters"], digits=0),
+                *_minutes(group),
+            )
+        )
+    headings = ("order", "model", "top-1 (%)", "± over images", "data", "seeds", "top-5 (%)", *COSTS)
+    caption = (
+        "Means over seeds. After ± stands the standard error over seeds, of two or more; the error over the "
+        "validation images, of the images' means over seeds, has its own column."
+    )
+    return Table("orders", caption, headings, rows, _untimed(results))
+
+
+def _untimed(results: Sequence[Result]) -> list[str]:
+    """A note on the runs whose wall time is not known."""
+    untimed = sum("wall_seconds" not in result.summary for result in results)
+    return [f"The wall time of {untimed} of {len(results)} runs was not recorded."] if untimed else []
+
+
+def _minutes(group: Sequence[Result]) -> tuple[Cell, Cell]:
+    """Mean minutes of training steps, and in all, with validation and checkpoints; older runs lack that."""
+    steps = Number(float(np.mean([result.summary["seconds"] for result in group])) / 60, digits=1)
+    wall = [result.summary["wall_seconds"] for result in group if "wall_seconds" in result.summary]
+    return steps, Number(float(np.mean(wall)) / 60, digits=1) if len(wall) == len(group) else ""
+
+
+def _percent(mean: Mean) -> Number:
+    return Number(100 * mean.value, None if mean.seed_error is None else 100 * mean.seed_error)
+
+
+def _image_error(mean: Mean) -> Cell:
+    return "" if mean.image_error is None else Number(100 * mean.image_error)
+
+
+def differences_table(compared: Compared) -> Table:
+    """A row per comparison: mean differences over seeds."""
+    rows: list[tuple[Cell, ...]] = []
+    for comparison in compared.comparisons:
+        model, data, order = comparison.name
+        seeds = Number(comparison.mean.seeds, digits=0)
+        values = (*_judged(comparison), _image_error(comparison.mean))
+        rows.append((order, comparison.kind, comparison.against, model, *values, data, seeds))
+    headings = (*COMPARED, *JUDGED, "± over images", "data", "seeds")
+    notes = [
+        "Seeds are paired: both runs of a pair have the same seed and differ only in the order.",
+        "p is that of a paired t-test over seeds; p-values are not corrected for the number of comparisons.",
+        "The best fixed scan is chosen by its mean over the same seeds, which favours the fixed scan: of "
+        "several equally good ones the luckiest is taken.",
+    ]
+    caption = (
+        "Paired differences in top-1. In percentage points; positive is better than what is compared with. "
+        "After ± stands the standard error over seeds, then Student's 95% interval over seeds, which for few "
+        "seeds is much wider than two errors; the error over the validation images has its own column."
+    )
+    return Table("differences", caption, headings, rows, notes + compared.notes)
+
+
+def _judged(compared: Comparison | Gain) -> tuple[Cell, ...]:
+    """A difference in points with its error, its interval and its p-value; the cells of `JUDGED`."""
+    mean, p = compared.mean, p_value(compared.mean)
+    interval = student_interval([100 * difference for difference in compared.differences])
+    limits = [Number(limit, digits=1) for limit in interval] if interval else ["", ""]
+    return (_percent(mean), *limits, "" if p is None else PValue(p))
+
+
+def gains_table(compared: Compared) -> Table:
+    """A row per model and comparison of learned orders, and of their control: means over all their starts."""
+    found, notes = gains(compared.comparisons)
+    caption = (
+        "What learning an order gains, and exploring as much without learning. Paired differences in top-1, "
+        "in percentage points, averaged over all starts, and in the last row of a kind over models, before "
+        "seeds are compared; the interval and p are Student's over seeds; the error over the validation "
+        "images has its own column."
+    )
+    return _gains("gains", caption, "starts", found, notes if found else [])
+
+
+def settings_table(results: Sequence[Result]) -> Table:
+    """A row per setting in which runs differ: means over all orders."""
+    caption = (
+        "What other settings than the order change. Paired differences in top-1, in percentage points, of "
+        "runs that differ in one setting, averaged over all orders that both read, before seeds are "
+        "compared; the interval and p are Student's over seeds."
+    )
+    return _gains("settings", caption, "orders", *setting_changes(results))
+
+
+def _gains(name: str, caption: str, over: str, found: Sequence[Gain], notes: list[str]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for gain in found:
+        counts = (Number(gain.over, digits=0), Number(gain.mean.seeds, digits=0))
+        about = (gain.what, gain.against, gain.model)
+        rows.append((*about, *_judged(gain), _image_error(gain.mean), gain.data, *counts))
+    headings = ("runs", "compared with", "model", "difference (points)", *JUDGED, "± over images", "data")
+    return Table(name, caption, (*headings, over, "seeds"), rows, notes)
+
+
+def sensitivity_table(results: Sequence[Result]) -> Table:
+    """A row per model: how much the fixed scan matters to it."""
+    rows: list[tuple[Cell, ...]] = []
+    sensitive, notes = sensitivities(results)
+    for found in sensitive:
+        best, worst = (pick(found.means, key=found.means.__getitem__) for pick in (max, min))
+        rows.append(
+            (
+                found.model,
+                PValue(found.p_value),
+                best,
+                worst,
+                Number(100 * (found.means[best] - found.means[worst]), 100 * found.error),
+                Number(100 * found.between),
+                found.data,
+                Number(len(found.means), digits=0),
+                Number(found.seeds, digits=0),
+            )
+        )
+    caption = (
+        "Does the order matter? All fixed scans of a model together. p is of an F-test with seeds as blocks, "
+        "that all scans are equally good. After ± stands the standard error of the difference of any two "
+        "scans, pooled over all; the best and the worst of several differ by more than that by chance alone. "
+        "Between scans: the standard deviation that chance does not explain."
+    )
+    headings = ("model", "p", "best", "worst", "best - worst (points)", "between scans", "data", "scans")
+    return Table("scans", caption, (*headings, "seeds"), rows, notes)
+
+
+def pairs_table(compared: Compared) -> Table:
+    """A row per comparison and seed."""
+    rows: list[tuple[Cell, ...]] = []
+    for comparison in compared.comparisons:
+        model, data, order = comparison.name
+        for a, _, paired in comparison.pairs:
+            value = Number(100 * paired.difference, 100 * paired.spread.sem)
+            seed, p = Number(a.seed, digits=0), PValue(paired.p_value)
+            rows.append((order, comparison.kind, comparison.against, model, value, p, data, seed))
+    headings = (*COMPARED, "p", "data", "seed")
+    caption = (
+        "The same differences seed by seed. After ± stands the paired bootstrap standard error over the "
+        "validation images; p is McNemar's. Both speak for these trained models, not for the method."
+    )
+    return Table("pairs", caption, headings, rows, [])
+
+
+OTHER_ORDERS = ("top-1 (%)", "against own (points)", "p", "tau with own")
+
+
+def other_orders_table(collection: Collection) -> Table:
+    """A row per run and order that `reorder evaluate --sensitivity` has tried it in."""
+    rows: list[tuple[Cell, ...]] = []
+    for result in sorted(collection.results, key=rank):
+        path = result.run.path / "evaluations" / "sensitivity.csv"
+        try:
+            tried = _tried(path, result) if path.exists() else []
+        except (OSError, ValueError, KeyError, csv.Error) as error:
+            collection.notes.append(f"{path}: left out, for it cannot be used: {error}.")
+            continue
+        seed = Number(result.seed, digits=0)
+        rows += [(order, result.order, result.model, *found, result.data, seed) for order, *found in tried]
+    caption = (
+        "Trained models in other orders than their own, without further training. After ± stands the "
+        "bootstrap standard error over the validation images, paired for differences; p is McNemar's; tau is "
+        "Kendall's, 1 for the same order."
+    )
+    headings = ("read in", "trained in", "model", *OTHER_ORDERS, "data", "seed")
+    return Table("other-orders", caption, headings, rows, [])
+
+
+def _tried(path: Path, result: Result) -> list[tuple[Cell, ...]]:
+    """The order and the `OTHER_ORDERS` of each row that was written of a run; refused if it went on since."""
+    tried: list[tuple[Cell, ...]] = []
+    last = result.metrics[-1].get("step") if result.metrics else None
+    for row in from_csv(path.read_text()):
+        top1, change, p, tau = found = [row[heading] for heading in OTHER_ORDERS]
+        for heading, cell in zip(OTHER_ORDERS, found, strict=True):
+            if not isinstance(cell, Number):
+                raise ValueError(f"{heading} of {row['order']} is {cell!r}, not a number")
+        step = row.get("step")
+        if isinstance(step, Number) and last is not None and step.value != last:
+            raise ValueError(f"it is of step {step.value:g}, and the run has {last}")
+        tried.append((row["order"], top1, change, PValue(*p), tau))
+    return tried
+
+
+class Policy(NamedTuple):
+    """A learned run and how its policy moved."""
+
+    result: Result
+    evolution: Evolution
+    initial: np.ndarray
+
+
+def policies(results: Sequence[Result], notes: list[str]) -> list[Policy]:
+    """The runs that learn an order; those without a policy.npz are noted."""
+    found = []
+    for result in sorted(results, key=rank):
+        if result.summary["policy"] == "global":
+            try:
+                history = policy_of(result)
+            except ValueError as error:
+                notes.append(f"{result.run.path}: its policy is not shown, for {error}.")
+                continue
+            moved = evolution(history.epochs, history.logits, history.initial, result.grid)
+            found.append(Policy(result, moved, history.initial))
+    return found
+
+
+def _without_centre(
+    grids: set[tuple[int, int]], radius: float | None
+) -> tuple[set[tuple[int, int]], list[str]]:
+    """The grids of which no patch is within the radius, and notes on them; refused if that is all."""
+    missed = {}
+    for grid in sorted(grids):
+        try:
+            central(grid, radius)
+        except ValueError as error:
+            missed[grid] = error
+    if missed and len(missed) == len(grids):
+        raise next(iter(missed.values()))
+    return set(missed), [f"{error}." for error in missed.values()]
+
+
+def centre_table(learned: Sequence[Policy], radius: float | None) -> Table:
+    """By how many slots central patches moved, by model, data and start, and over all starts of several.
+
+    The mean over starts is of those that share most seeds.
+    """
+    moved: dict[Name, dict[int, np.ndarray]] = {}
+    starts: dict[Name, dict[str, dict[int, np.ndarray]]] = {}
+    missed, notes = _without_centre({policy.result.grid for policy in learned}, radius)
+    for result, found, initial in learned:
+        if result.grid in missed:
+            continue
+        slots = centre_shift(initial, np.array(result.summary["order"]), result.grid, radius)
+        row = np.array((slots, found.tau[-1], found.footrule[-1], found.footrule_share[-1]))
+        by_seed = moved.setdefault((result.model, result.data, result.order), {})
+        by_seed[result.seed] = row
+        whole = (result.model, result.data, f"all starts{settings_of(result)}")
+        starts.setdefault(whole, {}).setdefault(start_of(result.summary), by_seed)
+    for name, several in starts.items():
+        have = {start: set(by_seed) for start, by_seed in several.items()}
+        kept, seeds = fullest(have)
+        if len(several) > 1:
+            notes += seeds_left_out(", ".join(name), have, kept, seeds)
+        if len(kept) > 1:
+            moved[name] = {s: np.mean([several[start][s] for start in kept], axis=0) for s in sorted(seeds)}
+    rows: list[tuple[Cell, ...]] = []
+    for name, by_seed in moved.items():
+        values = np.array([*by_seed.values()])  # (S, 4)
+        shift, tau, footrule, share = (mean_over_seeds(column, []) for column in values.T)
+        interval = student_interval(values[:, 0].tolist())
+        rows.append(
+            (
+                *name,
+                Number(shift.seeds, digits=0),
+                Number(shift.value, shift.seed_error, 1),
+                *(Number(limit, digits=1) for limit in interval or ()),
+                *([""] * (0 if interval else 2)),
+                Number(tau.value, tau.seed_error),
+                Number(footrule.value, footrule.seed_error, 1),
+                Number(share.value, share.seed_error),
+            )
+        )
+    within = "a quarter of the shorter side" if radius is None else f"{radius:g} patches"
+    caption = (
+        f"Centre shift. By how many slots the patches within {within} of the grid's middle moved from the "
+        "initial to the learned order, on average; positive is towards the front, as in the paper, which "
+        "does not say what its central region is. Its 95% interval is Student's over seeds. Then how far the "
+        "learned order is from the initial one: Kendall's tau, Spearman's footrule, and that as a share of "
+        "the largest possible. After ± stands the standard error over seeds."
+    )
+    headings = ("model", "data", "order", "seeds", "shift (slots)", "95% from", "to")
+    return Table("centre", caption, (*headings, "tau", "footrule (slots)", "footrule (share)"), rows, notes)

@@ -1,0 +1,358 @@
+"""Finished runs, sorted by what they tell: model, data, order, seed; and their means over seeds."""
+
+import hashlib
+import json
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from reorder.config import Experiment, Order, images_of, keys_that_matter, reading_of
+from reorder.models.backbones import BACKBONES
+from reorder.orders.scans import SCANS
+from reorder.runs.directory import History, RunDir
+
+# S seeds, n images
+
+Named = TypeVar("Named", bound=Hashable)
+Had = TypeVar("Had", bound=Hashable)
+
+
+class Result(NamedTuple):
+    """A finished run: runs with equal model, data and order differ in nothing but the seed."""
+
+    run: RunDir
+    summary: dict[str, Any]
+    keys: dict[str, Any]  # what was computed, without the seed
+    model: str
+    data: str
+    order: str
+    correct: np.ndarray | None  # (n,), bool; None if the file is missing or damaged
+    metrics: list[dict[str, Any]]  # a line per epoch; none if the file is missing or damaged
+
+    @property
+    def seed(self) -> int:
+        return int(self.summary["seed"])
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        return self.summary["grid"][0], self.summary["grid"][1]
+
+
+class Collection(NamedTuple):
+    results: list[Result]
+    notes: list[str]  # what was left out, and why
+
+
+def expand(paths: Iterable[Path]) -> list[RunDir]:
+    """The run directories that paths name: themselves, or all those below them."""
+    found: dict[Path, RunDir] = {}
+    for path in paths:
+        below = list(_run_directories(path))
+        if not below:
+            raise ValueError(f"{path} is not a run directory, nor are there any in it")
+        found |= {run.path: run for run in below}
+    return list(found.values())
+
+
+def _run_directories(path: Path) -> Iterable[RunDir]:
+    inside = "*"
+    if (path / "config.yaml").exists() or (path / "log.txt").exists():
+        yield RunDir(path)
+        inside = "fixed-*"  # the runs that it is compared with
+    for entry in sorted(path.glob(inside)):
+        if entry.is_dir():
+            yield from _run_directories(entry)
+
+
+def collect(runs: Sequence[RunDir]) -> Collection:
+    """The results of finished runs; the others are noted, and only if there is no other refused."""
+    results: list[Result] = []
+    notes: list[str] = []
+    for run in runs:
+        try:
+            if (summary := run.summary()) is None:
+                notes.append(f"{run.path}: {_why_unfinished(run)}.")
+                continue
+            experiment = run.experiment()
+            _check_same_run(summary, experiment)
+        except (ValueError, OSError) as error:
+            notes.append(f"{run.path}: left out, for {error}.")
+            continue
+        results.append(_result(run, summary, experiment, notes))
+    if not results:
+        raise ValueError(f"none of the runs is finished: {' '.join(notes)}")
+    results = _told_apart(results, "data", lambda r: (r.model, r.data), NOT_ORDER)
+    results = _told_apart(results, "order", lambda r: (r.model, r.data, _way_to_read(r)), SETTINGS)
+    results = _told_apart(results, "order", lambda r: (r.model, r.data, r.order), START, usual=False)
+    return Collection(*_once(results, notes))
+
+
+def _check_same_run(summary: dict[str, Any], experiment: Experiment) -> None:
+    """Refuse results of another run than the configuration's."""
+    configured = {
+        "model": experiment.model.name,
+        "policy": experiment.order.policy,
+        "epochs": experiment.train.epochs,
+        "seed": experiment.train.seed,
+    }
+    for key, value in configured.items():
+        if summary[key] != value:
+            raise ValueError(f"its {key} is {summary[key]} in summary.json and {value} in config.yaml")
+
+
+def _why_unfinished(run: RunDir) -> str:
+    """What is known about a run without results."""
+    log = run.path / "log.txt"
+    lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
+    said = f"; its log ends: {lines[-1].strip()}" if lines else ""
+    done = len(run.metrics()) if (run.path / "metrics.jsonl").exists() else 0
+    return f"not finished, {done} epochs done{said}"
+
+
+def _result(run: RunDir, summary: dict[str, Any], experiment: Experiment, notes: list[str]) -> Result:
+    """A finished run; files that cannot be read are noted."""
+    model, data = experiment.model, experiment.data
+    options = [f"{key}={value}" for key, value in sorted(model.options.items())]
+    rows, columns = summary["grid"]
+    keys = keys_that_matter(experiment) | {"order.scan": scan_name(summary)}
+    del keys["train.seed"]
+    if summary["policy"] == "none" and start_of(summary).endswith(".json"):  # files of one name may differ
+        digest = hashlib.sha256(json.dumps(summary["order"]).encode()).hexdigest()
+        keys["order.scan"] += f" ({digest[:8]})"
+    keys["data.root"] = images_of(data)
+    correct, metrics = None, []
+    try:
+        correct = run.correct()
+        if len(correct) != summary.get("validation_images", len(correct)):
+            correct = None
+            raise ValueError(f"correct.npy is not of the {summary['validation_images']} validation images")
+    except ValueError as error:
+        notes.append(f"{run.path}: in no paired difference, for {error}.")
+    try:
+        metrics = run.metrics()
+    except ValueError as error:
+        notes.append(f"{run.path}: without a curve, for {error}.")
+    return Result(
+        run,
+        summary,
+        keys,
+        " ".join([model.name, model.size, *options]),
+        f"{images_of(data)} {rows}x{columns}",
+        order_name(summary),
+        correct,
+        metrics,
+    )
+
+
+def policy_of(result: Result) -> History:
+    """A run's policy through its training."""
+    history, path = result.run.policy(), result.run.path / "policy.npz"
+    if len(history.initial) != math.prod(result.grid):
+        raise ValueError(f"{path} is of {len(history.initial)} patches, but the run reads {result.grid}")
+    if result.summary["policy"] == "global" and not history.logits.shape[1]:
+        raise ValueError(f"{path} has no logits, but the run learned an order")
+    return history
+
+
+def start_of(summary: dict[str, Any]) -> str:
+    """The scan or order that a run reads or starts from; of a prior, the scan that it chose."""
+    if learned_from(summary) is not None:  # a file for every seed
+        return scan_name(summary)
+    return str(summary.get("prior_scan", summary["scan"]))
+
+
+def learned_from(summary: dict[str, Any]) -> str | None:
+    """What the order in the file that a run reads was learned from, if its file says so."""
+    origin = summary.get("order_file", {})
+    scan = origin.get("scan")
+    return scan if origin.get("policy") == "global" and isinstance(scan, str) else None
+
+
+def scan_name(summary: dict[str, Any]) -> str:
+    """The name of what a run reads or starts from; a saved order goes by its origin or file."""
+    if summary["scan"] == "prior":
+        return f"prior ({start_of(summary)})"
+    if (origin := learned_from(summary)) is not None:  # whichever run learned it
+        return f"order learned from {Path(origin).stem}"
+    path = Path(summary["scan"])
+    return path.parent.name if path.name == "order.json" and path.parent.name else path.name
+
+
+def order_name(summary: dict[str, Any]) -> str:
+    """What a run reads in: a fixed scan, what was learned from one, or any order."""
+    return reading_of(summary["policy"], scan_name(summary))
+
+
+def settings_of(result: Result) -> str:
+    """What tells a run's order from others with the same start, as text to append; mostly nothing."""
+    return result.order.removeprefix(order_name(result.summary))
+
+
+def extra_keys(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    """The keys in which two runs differ."""
+    return [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
+
+
+START = ("order.scan", "order.tokenizer", "order.weights")
+SETTINGS = tuple(f"order.{key}" for key in asdict(Order()) if f"order.{key}" not in (*START, "order.policy"))
+NOT_ORDER = ("model.", "data.", "train.")
+
+
+def _way_to_read(result: Result) -> str:
+    """A run's policy; a policy and its control are of a kind."""
+    policy = result.summary["policy"]
+    return "global" if policy == "noise" else str(policy)
+
+
+def _told_apart(
+    results: list[Result],
+    field: str,
+    alike: Callable[[Result], tuple[str, ...]],
+    own: tuple[str, ...],
+    usual: bool = True,
+) -> list[Result]:
+    """The same with the keys that begin with `own`, in which runs that are alike differ, said in a field.
+
+    The usual value of a key is not said, so that a further study leaves the names of the others as they are.
+    """
+    groups: dict[tuple[str, ...], list[Result]] = defaultdict(list)
+    of_all_models: dict[tuple[str, ...], list[Result]] = defaultdict(list)
+    for result in results:
+        groups[alike(result)].append(result)
+        of_all_models[alike(result)[1:]].append(result)
+    told = []
+    for name, members in groups.items():
+        keys = sorted({key for member in members for key in member.keys if key.startswith(own)})
+        varied = [key for key in keys if len(_counts(key, members)) > 1]
+        unsaid = {key: _usual(key, members, of_all_models[name[1:]]) if usual else None for key in varied}
+        for result in members:
+            values = {key: str(result.keys[key]) for key in varied if key in result.keys}
+            said = [f"{key}={value}" for key, value in values.items() if value != unsaid[key]]
+            told.append(Result(**result._asdict() | {field: ", ".join([getattr(result, field), *said])}))
+    return told
+
+
+def _counts(key: str, results: list[Result]) -> Counter[str]:
+    """How many runs have each value of a key, of those that read it at all."""
+    return Counter(str(result.keys[key]) for result in results if key in result.keys)
+
+
+def _usual(key: str, members: list[Result], of_all_models: list[Result]) -> str | None:
+    """The value of a key that most members have, or else most runs of all models; None if that is a tie."""
+    own, others = _counts(key, members), _counts(key, of_all_models)
+    first, second, *_ = sorted(own, key=lambda value: (own[value], others[value]), reverse=True)
+    return None if (own[first], others[first]) == (own[second], others[second]) else first
+
+
+def _once(results: list[Result], notes: list[str]) -> tuple[list[Result], list[str]]:
+    """The same without runs that repeat another one, which are noted."""
+    kept: dict[tuple[str, str, str, int], Result] = {}
+    for result in results:
+        name = (result.model, result.data, result.order, result.seed)
+        if name in kept:
+            first = kept[name]
+            fixed = result.summary["policy"] == "none"
+            other = fixed and result.summary["order"] != first.summary["order"]
+            why = "reads another order of the same name" if other else "is the same run"
+            notes = [*notes, f"{result.run.path}: left out, for {first.run.path} {why}."]
+        else:
+            kept[name] = result
+    return list(kept.values()), notes
+
+
+class Mean(NamedTuple):
+    """A mean over seeds, with its standard errors over seeds and over images."""
+
+    value: float
+    seed_error: float | None  # None for a single seed
+    image_error: float | None  # None if the images of the seeds are not known to be the same
+    seeds: int
+
+
+def mean_over_seeds(values: Sequence[float] | np.ndarray, per_image: Sequence[np.ndarray | None]) -> Mean:
+    """The mean of one value per seed (S,); per_image (S, n) are the images' shares in them.
+
+    The seeds share their images, so the error over images is that of each image's mean over seeds.
+    """
+    seeds = len(values)
+    seed_error = float(np.std(values, ddof=1) / math.sqrt(seeds)) if seeds > 1 else None
+    image_error = None
+    known = [shares for shares in per_image if shares is not None]
+    if len(known) == seeds and len({len(shares) for shares in known}) == 1:
+        image_error = float(np.mean(known, axis=0).std() / math.sqrt(len(known[0])))
+    return Mean(float(np.mean(values)), seed_error, image_error, seeds)
+
+
+def fullest(have: Mapping[Named, Set[Had]], least: int = 1) -> tuple[list[Named], set[Had]]:
+    """Those that together make the most runs, and what all of them have, such as seeds.
+
+    At `least` so many if possible, and then two seeds if possible: one has no error.
+    """
+
+    def holders(shared: Set[Had]) -> list[Named]:
+        return [name for name, had in have.items() if shared <= had]
+
+    candidates: dict[frozenset[Had], None] = {}  # what any of them share
+    for had in have.values():
+        candidates |= dict.fromkeys([frozenset(had), *(shared & had for shared in candidates)])
+    candidates.pop(frozenset(), None)
+    if not candidates:
+        return [], set()
+
+    def merit(shared: Set[Had]) -> tuple[int, int, int, int]:
+        count = len(holders(shared))
+        return min(count, least), min(len(shared), 2), count * len(shared), count
+
+    best = max(candidates, key=merit)
+    return holders(best), set(best)
+
+
+def seeds_left_out(about: str, have: Mapping[str, Set[int]], kept: list[str], seeds: Set[int]) -> list[str]:
+    """A note on what was not kept of several that have seeds, if anything."""
+    if all(had == seeds for had in have.values()):
+        return []
+    found = f"{', '.join(kept)} with seed {', '.join(map(str, sorted(seeds)))}" if kept else "nothing"
+    return [f"{about}: of {found}; what does not share those seeds is left out."]
+
+
+Name = tuple[str, str, str]  # model, data, order
+
+
+def by_order(results: Sequence[Result]) -> dict[Name, list[Result]]:
+    """Runs that differ only in their seed, by model, data and order, in the order of `rank`."""
+    groups: dict[Name, list[Result]] = defaultdict(list)
+    for result in sorted(results, key=rank):
+        groups[result.model, result.data, result.order].append(result)
+    return dict(groups)
+
+
+def rank(result: Result) -> tuple[Any, ...]:
+    """Where a run stands in tables: by data, model, policy and scan as the documents list them, then seed."""
+    models, policies, scans = list(BACKBONES), ["none", "noise", "global", "random"], list(SCANS)
+    scan = result.summary["scan"]
+    return (
+        _natural(result.data),
+        models.index(result.summary["model"]),
+        _natural(result.model),
+        policies.index(result.summary["policy"]),
+        scans.index(scan) if scan in scans else len(scans),
+        _natural(result.order),
+        result.seed,
+    )
+
+
+def _natural(text: str) -> list[str | int]:
+    """What text is sorted by: the numbers in it count as numbers, so that 7x7 comes before 14x14."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", text)]
+
+
+def top1(group: Sequence[Result]) -> Mean:
+    """Mean top-1 of a group of seeds, as a fraction; of one seed, with the error of the bootstrap."""
+    mean = mean_over_seeds([result.summary["top1"] for result in group], [r.correct for r in group])
+    return mean if len(group) > 1 else mean._replace(image_error=group[0].summary["top1_sem"])

@@ -1,0 +1,1 @@
+"""Training a model next to the order it reads in."""

@@ -1,0 +1,195 @@
+"""The command line, as a user meets it: in a process of its own."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reorder.cli.commands import main
+
+TINY = ["model.patch_size=4", "train.epochs=2", "train.batch_size=512", "order.scan=column"]
+
+
+def reorder(*arguments, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-m", "reorder", *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_version_and_help():
+    assert reorder("--version").stdout.startswith("reorder 0.")
+    top = reorder("--help")
+    assert top.returncode == 0
+    for command in ("train", "prior", "evaluate", "sweep", "report", "scans", "coverage", "bench"):
+        assert command in top.stdout
+        shown = reorder(command, "--help")
+        assert shown.returncode == 0
+        assert f"reorder {command}" in shown.stdout
+        assert "Example:" in shown.stdout
+
+
+def test_train_ends_with_a_table_of_three_orders_and_a_report(tmp_path):
+    done = reorder("train", "digits", *TINY, "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert "epoch 2" in done.stdout
+    for row in ("row, fixed", "column, fixed", "learned from column"):
+        assert row in done.stdout.replace("│", " ")
+    assert "±" in done.stdout
+    page = done.stdout.split("report: ")[1].strip()
+    assert "learned from column" in Path(page).read_text()
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["policy"] == "global"
+    drawn = {path.relative_to(tmp_path / "run").as_posix() for path in tmp_path.glob("run/**/figures/*.png")}
+    own = {f"figures/{name}.png" for name in ("curves", "order", "logits")}
+    beside = {f"fixed-{name}/figures/curves.png" for name in ("row", "column")}
+    assert {path for path in drawn if not path.startswith("report/")} == own | beside
+    again = reorder("train", "--resume", tmp_path / "run")
+    assert again.returncode == 0
+    assert "is finished already" in again.stdout
+    report = reorder("report", tmp_path / "run", tmp_path / "run" / "fixed-row", "-o", tmp_path / "report")
+    assert report.returncode == 0, report.stderr
+    assert "learned from column" in (tmp_path / "report" / "orders.md").read_text()
+    one = reorder("evaluate", "run", "--order", "run/fixed-row/order.json", cwd=tmp_path)
+    assert one.returncode == 0, one.stderr
+    assert "digits, 360 images" in one.stdout
+    saved = tmp_path / one.stdout.split("saved: ")[1].strip()
+    assert (saved / "correct.npy").exists()
+    two = reorder("evaluate", "run", "run/fixed-row", cwd=tmp_path)
+    assert two.returncode == 0, two.stderr
+    assert two.stdout.startswith("run minus run/fixed-row, top-1: ")
+    assert "McNemar's test: p = " in two.stdout
+    other = reorder("train", "digits", *TINY, "train.seed=5", "--out", tmp_path / "run")
+    assert other.returncode == 2
+    assert "holds a run of another configuration" in other.stderr
+
+
+def test_quiet_prints_nothing_and_a_file_can_be_given(tmp_path):
+    (tmp_path / "mine.yaml").write_text(
+        "model: {size: mini, image_size: 8, patch_size: 4}\ntrain: {epochs: 1, batch_size: 512}\n"
+    )
+    done = reorder("train", "mine.yaml", "--quiet", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert (tmp_path / "runs" / "mine" / "summary.json").exists()
+
+
+def test_list_shows_the_presets():
+    listed = reorder("train", "--list").stdout.splitlines()
+    assert listed[0].startswith("digits ")
+    (line,) = (line for line in listed if line.split()[0] == "paper/mamba-fmow-snake-reorder")
+    assert line.endswith("base mamba, fmow, 100 epochs, batch 1280, order: learned from snake")
+
+
+def test_ctrl_c_leaves_a_run_that_continues(tmp_path):
+    command = [sys.executable, "-m", "reorder", "train", *TINY, "train.epochs=500", "train.compare=false"]
+    with subprocess.Popen(
+        [*command, "--out", str(tmp_path / "run")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert "epoch 1/500" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert said.startswith("reorder: stopped by SIGINT and saved")
+    assert said.count("\n") == 1
+    assert list((tmp_path / "run" / "checkpoints").glob("step-*"))
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_scans_are_drawn(tmp_path, ending):
+    path = tmp_path / f"scans.{ending}"
+    assert reorder("scans", "--rows", 3, "--columns", 5, "-o", path).returncode == 0
+    head = path.read_bytes()[:200]
+    assert head.startswith(b"\x89PNG") if ending == "png" else b"<?xml" in head
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train", "imagnet"], "unknown preset 'imagnet'; choose from digits"),
+        (["train", "order.scan=zigzag"], "unknown scan 'zigzag'; choose from row"),
+        (["train", "model.name=resnet"], "unknown model 'resnet'; choose from vit"),
+        (["train", "model.size=huge"], "unknown size 'huge'; choose from mini"),
+        (["train", "model.depth=3"], "unknown key 'model.depth'; choose from model.name"),
+        (["train", "train.epochs=ten"], "train.epochs"),
+        (["train", "model.image_size=9"], "image size 9x9 is not divisible by patch size 2; try 8x8"),
+        (["train", "model.options.window=3"], "unknown option 'window' of model transformer_xl"),
+        (["train", "order.scan=short.json"], '"order" must be a list of 16 integers, found 3'),
+        (["train", "order.scan=absent.json"], "absent.json: No such file"),
+        (["train", "data.name=mnist"], "unknown dataset 'mnist'; choose from digits"),
+        (["train", "absent.yaml"], "cannot read absent.yaml"),
+        (["train", "--resume", "nowhere"], "nowhere is not a run directory"),
+        (["report", "nowhere"], "nowhere is not a run directory"),
+        (["evaluate"], "missing argument"),
+        (["evaluate", "nowhere"], "nowhere is not a run directory"),
+        (
+            ["evaluate", "nowhere", "--data", "name"],
+            "--data takes key=value, such as root=DIR, got 'name'",
+        ),
+        (["evaluate", "nowhere", "elsewhere"], "nowhere is not a run directory"),
+        (["evaluate", "a", "b", "c"], "one run to evaluate or two to compare, not 3"),
+        (
+            ["evaluate", "a", "b", "--order", "short.json"],
+            "--order, --data and --sensitivity are for one run",
+        ),
+        (["evaluate", "a", "--data", "name=idx", "root=b"], "repeat --data for each key=value"),
+        (["evaluate", "a", "./a/../a"], "a and a/../a are the same run"),
+        (["scans", "--rows", "0"], "0 x 14"),
+        (
+            ["scans", "--rows", "100000", "--columns", "100000"],
+            "at most 4,194,304 patches, got 100000 x 100000",
+        ),
+        (["coverage", "--image-size", "2000", "--patch-size", "10"], "at most 4,096 patches, got 200 x 200"),
+        (["train", "model.image_size=1000000", "model.patch_size=1"], "at most 4,194,304 patches"),
+        (["scans", "-o", "short.json/scans.png"], "cannot use short.json"),
+        (["train", "--out", "short.json/run"], "cannot use short.json"),
+        (["scans", "-o", "scans.doc"], "cannot draw 'scans.doc'; choose an ending from"),
+        (["coverage", "--patch-size", "30"], "image size 224x224 is not divisible by patch size 30"),
+        (["coverage", "-o", "coverage.txt"], "cannot draw 'coverage.txt'"),
+        (["train", "model.options.memory=0"], "memory must be at least 1, got 0"),
+        (
+            ["train", "model.name=longformer", "model.options.window=7"],
+            "window must be even and positive, not 7",
+        ),
+        (["bench", "nothing"], "unknown benchmark 'nothing'"),
+        (["train", "--fast"], "no such option: --fast"),
+        (["trian"], "no such command 'trian'"),
+        (["scans", "--rows", "many"], "invalid value for '--rows'"),
+    ],
+)
+def test_bad_input_is_one_line_with_status_2_and_writes_nothing(
+    tmp_path, monkeypatch, capsys, arguments, said
+):
+    (tmp_path / "short.json").write_text(
+        json.dumps({"format": "reorder.order/1", "grid": [4, 4], "provenance": {}, "order": [0, 1, 2]})
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["reorder", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("reorder: ")
+    assert printed.err.count("\n") == 1
+    assert said in printed.err
+    assert [p.name for p in tmp_path.iterdir()] == ["short.json"]
+
+
+def test_names_are_shown_as_they_are_and_what_does_nothing_is_noted(tmp_path):
+    out = tmp_path / "a[/b]" / ":smile:[red]"
+    done = reorder("train", "digits", *TINY, "train.compare=false", "--out", out)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert said[0].startswith("note: train.warmup_epochs=5 does not end before train.epochs=2")
+    assert said[-1] == f"report: {out}/report/index.html"
+    again = reorder("train", "--resume", out)
+    assert again.returncode == 0, again.stderr
+    assert f"{out} is finished already" in again.stdout
+    one = reorder("evaluate", out)
+    assert one.returncode == 0, one.stderr
+    assert f"saved: {out}/evaluations/" in one.stdout

@@ -1,0 +1,90 @@
+"""Slurm's jobs, with submitit's local executor in its place."""
+
+import os
+import shutil
+import signal
+import sys
+
+import pytest
+from tiny_sweeps import LONG, TINY, learned, needs_proc, pids_of, tasks, wait_for
+
+from reorder.experiments.slurm import _parameter, grouped, launcher, submit
+
+
+@pytest.mark.parametrize("gpus", [0, 1, 2, 4])
+def test_a_job_with_several_gpus_has_a_process_for_each(monkeypatch, gpus):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    python, *more = launcher()
+    assert python == sys.executable
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    assert more == ([*torchrun, str(gpus)] if gpus > 1 else [])
+
+
+def test_a_job_is_a_run_and_those_that_read_its_order(tmp_path):
+    teacher, pupil = learned(tmp_path)
+    (alone,) = tasks(TINY, tmp_path)
+    assert grouped([alone, teacher, pupil]) == [[alone], [teacher, pupil]]
+
+
+@needs_proc
+@pytest.mark.usefixtures("nothing_trains_on")
+def test_a_preempted_job_saves_its_run_and_goes_on_when_queued_again(tmp_path):
+    pytest.importorskip("submitit")
+    (task,) = tasks([*LONG, "checkpoint_minutes=1000"], tmp_path)
+    (job,) = submit([task], tmp_path / "slurm", ["timeout_min=10"], cluster="local")
+    log = task.directory.path / "log.txt"
+    wait_for(lambda: task.epochs_done >= 1)
+    (training,) = pids_of(f"--resume {task.directory.path}")
+    (inside,) = pids_of(f"submitit.core._submit {tmp_path / 'slurm'}")
+    os.kill(training, signal.SIGUSR2)  # what Slurm sends before the time is over, on some clusters to all
+    os.kill(inside, signal.SIGUSR2)
+    wait_for(lambda: "continues after step" in log.read_text())
+    assert "stopped by SIGTERM and saved" in log.read_text()
+    (again,) = pids_of(f"--resume {task.directory.path}")
+    assert again != training
+    # SIGTERM to the job's own process, the first that Slurm does to a job it preempts: saved, and on it goes.
+    os.kill(pids_of(f"submitit.core._submit {tmp_path / 'slurm'}")[0], signal.SIGTERM)
+    wait_for(lambda: log.read_text().count("continues after step") == 2)
+    # A run that dies makes its job fail.
+    (third,) = pids_of(f"--resume {task.directory.path}")
+    os.kill(third, signal.SIGKILL)
+    assert f"RuntimeError: {task.name}" in str(job.exception())
+
+
+def test_a_job_ends_with_its_run(tmp_path):
+    pytest.importorskip("submitit")
+    (task,) = tasks(TINY, tmp_path)
+    (job,) = submit([task], tmp_path / "slurm", [], cluster="local")
+    assert job.result() is None
+    assert task.finished
+    assert submit([task], tmp_path / "slurm", [], cluster="local") == []
+
+
+def test_what_slurm_cannot_be_asked_for_is_said_in_one_line(tmp_path):
+    pytest.importorskip("submitit")
+    (task,) = tasks(TINY, tmp_path)
+    for option, says in (
+        ("partition", "takes key=value"),
+        ("gpus_per_node=many", "gpus_per_node"),
+        ("colour=red", "colour"),
+        ("time=1:30:00", "use timeout_min=MINUTES"),
+    ):
+        with pytest.raises(ValueError, match=says) as error:
+            submit([task], tmp_path / "slurm", [option], cluster="local")
+        assert "\n" not in str(error.value)
+    if shutil.which("srun") is None:
+        with pytest.raises(ValueError, match="there are none on this machine"):
+            submit([task], tmp_path / "slurm", [])
+
+
+def test_what_is_no_number_stays_as_it_was_typed():
+    typed = ["account=01234", "constraint=yes", "qos=1e3", "mem_gb=1.5", "gpus_per_node=4", "exclusive=true"]
+    assert [_parameter(option) for option in [*typed, "setup=[module load cuda]"]] == [
+        ("slurm_account", "01234"),
+        ("slurm_constraint", "yes"),
+        ("slurm_qos", "1e3"),
+        ("mem_gb", 1.5),
+        ("gpus_per_node", 4),
+        ("slurm_exclusive", True),
+        ("slurm_setup", ["module load cuda"]),
+    ]

@@ -1,0 +1,90 @@
+"""Patches, positions and the class token; the one place where an order touches a model."""
+
+import math
+
+import pytest
+import torch
+
+from reorder.models.patches import PatchEmbed, Tokens, grid_of, patchify, sincos_positions, unpatchify
+
+
+def test_patchify_cuts_raster_patches_with_channels_first():
+    image = torch.arange(2 * 4 * 6.0).view(1, 2, 4, 6)
+    patches = patchify(image, 2)
+    assert patches.shape == (1, 6, 8)
+    # Patch 4 is in row 1, column 1: pixel rows 2 and 3, columns 2 and 3, of channel 0 and then channel 1.
+    expected = [image[0, c, y, x].item() for c in (0, 1) for y in (2, 3) for x in (2, 3)]
+    assert patches[0, 4].tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("channels", "height", "width", "patch"), [(1, 8, 8, 2), (3, 12, 20, 4), (5, 7, 21, 7)]
+)
+def test_unpatchify_restores_any_rectangle(channels, height, width, patch):
+    images = torch.randn(2, channels, height, width)
+    grid = grid_of((height, width), patch)
+    assert torch.equal(unpatchify(patchify(images, patch), grid, patch), images)
+
+
+def test_grids_are_rows_by_columns_and_misfits_are_named():
+    assert grid_of(224, 16) == (14, 14)
+    assert grid_of((32, 64), 16) == (2, 4)
+    with pytest.raises(ValueError, match="image size 225x225 is not divisible by patch size 16; try 224x224"):
+        grid_of(225, 16)
+    with pytest.raises(ValueError, match="image size 8x8 is not divisible by patch size 16; try 16x16"):
+        grid_of(8, 16)
+
+
+def test_embedding_is_norm_linear_norm():
+    embed = PatchEmbed(2, 1, 4)
+    torch.nn.init.normal_(embed.proj.weight)
+    images = torch.randn(1, 1, 2, 2)
+    pixels = images.reshape(4)
+    normed = (pixels - pixels.mean()) / (pixels.var(unbiased=False) + 1e-5).sqrt()
+    projected = embed.proj.weight @ normed + embed.proj.bias
+    expected = (projected - projected.mean()) / (projected.var(unbiased=False) + 1e-5).sqrt()
+    torch.testing.assert_close(embed(images)[0, 0], expected)
+
+
+def test_a_patch_of_one_value_is_refused():
+    with pytest.raises(ValueError, match="single value is erased"):
+        PatchEmbed(1, 1, 8)
+
+
+@pytest.mark.parametrize("positions", ["learned", "sincos"])
+def test_positions_stay_with_their_patch_and_the_class_token_stays_first(positions):
+    torch.manual_seed(0)
+    tokens = Tokens((2, 3), 2, 3, 8, positions)
+    images = torch.randn(2, 3, 4, 6)
+    raster = tokens(images)
+    assert raster.shape == (2, 7, 8)
+    order = torch.tensor([4, 0, 5, 2, 1, 3])
+    read = tokens(images, order)
+    assert torch.equal(read[:, 0], raster[:, 0])
+    for slot, patch in enumerate(order.tolist()):
+        assert torch.equal(read[:, 1 + slot], raster[:, 1 + patch])
+    each = tokens(images, torch.stack([order, order.flip(0)]))
+    assert torch.equal(each[0], read[0])
+    assert torch.equal(each[1], tokens(images, order.flip(0))[1])
+
+
+def test_sincos_positions_are_sines_and_cosines_of_column_and_row():
+    positions = sincos_positions((2, 3), 8)
+    row, column = 1, 2
+    frequencies = [1.0, 10000**-0.5]
+    expected = [f(column * w) for f in (math.sin, math.cos) for w in frequencies]
+    expected += [f(row * w) for f in (math.sin, math.cos) for w in frequencies]
+    torch.testing.assert_close(positions[row * 3 + column], torch.tensor(expected))
+    assert "pos_embed" not in dict(Tokens((2, 2), 2, 1, 8, "sincos").named_parameters())
+
+
+def test_wrong_images_orders_and_options_are_named():
+    tokens = Tokens((2, 2), 2, 3, 8)
+    with pytest.raises(ValueError, match=r"\(3, 4, 6\) given; the model reads \(3, 4, 4\)"):
+        tokens(torch.zeros(1, 3, 4, 6))
+    with pytest.raises(ValueError, match=r"shape \(3,\) cannot read 4 patches"):
+        tokens(torch.zeros(1, 3, 4, 4), torch.arange(3))
+    with pytest.raises(ValueError, match="3 orders cannot read 2 images"):
+        tokens(torch.zeros(2, 3, 4, 4), torch.arange(4).expand(3, -1))
+    with pytest.raises(ValueError, match="unknown positions 'rotary'"):
+        Tokens((2, 2), 2, 3, 8, "rotary")
