@@ -10,8 +10,9 @@ from rich.progress import track
 from rich.table import Table
 
 from reorder import OrderLearner
+from reorder.orders.distances import kendall_tau
 from reorder.orders.estimators import SCORES
-from reorder.orders.order import invert, kendall_tau
+from reorder.orders.order import invert
 
 SEEDS = range(4)
 EVALUATIONS = (1_000, 8_000)

@@ -12,7 +12,7 @@ from short_runs import QUIET, experiment
 from tiny_sweeps import pids_of
 from written_runs import GRID, make_run
 
-from reorder.orders import order as orders
+from reorder.orders.files import save_order
 from reorder.runs.directory import RunDir
 from reorder.training import loop as training
 
@@ -48,7 +48,7 @@ def study(tmp_path_factory):
             name = str(root / f"vit-row-global-{seed}" / "order.json") if start == "learned" else start
             run = make_run(root / f"{model}-{start}-{policy}-{seed}", name, policy, seed, count, model)
             origin = {"scan": start, "policy": policy, "seed": seed}
-            orders.save(run.path / "order.json", torch.tensor(run.summary()["order"]), GRID, origin)
+            save_order(run.path / "order.json", torch.tensor(run.summary()["order"]), GRID, origin)
     return root
 
 

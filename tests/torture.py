@@ -26,9 +26,9 @@ from pathlib import Path
 import torch
 from short_runs import QUIET, assert_same, experiment
 
-from reorder.data.ranks import Stopped
 from reorder.runs.directory import RunDir
 from reorder.training import loop as training
+from reorder.training.signals import Stopped
 
 CALLS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.chmod", "os.scandir", "os.listdir"}
 SAVED, RESUMED, REFUSED, CRASHED = "saved", "resumed", "refused", "crashed"

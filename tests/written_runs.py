@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from reorder.config import Data, Experiment, Model, Order, Train
-from reorder.orders import order as orders
+from reorder.orders.files import load_order
 from reorder.orders.scans import scan
 from reorder.runs.directory import RunDir
 
@@ -25,7 +25,7 @@ def make_run(path, scan_name="row", policy="none", seed=0, accuracy=0.5, model="
     correct = torch.rand(IMAGES, generator=generator) < accuracy
     if isinstance(accuracy, int):
         correct = torch.arange(IMAGES) < accuracy
-    saved = orders.load(scan_name) if scan_name.endswith(".json") else None
+    saved = load_order(scan_name) if scan_name.endswith(".json") else None
     initial = saved.order if saved else scan(scan_name, *GRID)
     start = torch.empty(16)
     start[initial] = torch.linspace(0, -1, 16)

@@ -15,8 +15,10 @@ import reorder
 from reorder import OrderLearner
 from reorder.config import build
 from reorder.experiments.presets import digits
-from reorder.orders.learner import FixedOrder, RandomOrder, policy_metrics, random_order, step_generator
-from reorder.orders.order import invert, kendall_tau
+from reorder.orders.distances import kendall_tau
+from reorder.orders.learner import FixedOrder, RandomOrder, policy_metrics, step_generator
+from reorder.orders.named import random_order
+from reorder.orders.order import invert
 from reorder.training.setup import derive_seed, setup
 
 REWARD_EVALUATIONS = 8_000

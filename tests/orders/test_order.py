@@ -8,26 +8,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reorder import create_model
-from reorder.orders import order as orders
+from reorder.orders.distances import kendall_tau
+from reorder.orders.files import load_order, save_order
+from reorder.orders.order import invert, validate
+from reorder.orders.read import read_in_order
 
 permutations = st.permutations(list(range(12))).map(torch.tensor)
 
 
 def test_reading_takes_the_patch_named_for_each_slot():
     tokens = torch.tensor([[[10.0], [11.0], [12.0]], [[20.0], [21.0], [22.0]]])
-    shared = orders.read_in_order(tokens, torch.tensor([2, 0, 1]))
+    shared = read_in_order(tokens, torch.tensor([2, 0, 1]))
     assert shared.squeeze(-1).tolist() == [[12, 10, 11], [22, 20, 21]]
-    each = orders.read_in_order(tokens, torch.tensor([[2, 0, 1], [1, 2, 0]]))
+    each = read_in_order(tokens, torch.tensor([[2, 0, 1], [1, 2, 0]]))
     assert each.squeeze(-1).tolist() == [[12, 10, 11], [21, 22, 20]]
-    assert orders.read_in_order(tokens, None) is tokens
+    assert read_in_order(tokens, None) is tokens
 
 
 @given(permutations)
 def test_inverse_gives_the_slot_of_every_patch(order):
-    slot_of = orders.invert(order)
+    slot_of = invert(order)
     assert all(slot_of[order[slot]] == slot for slot in range(len(order)))
     both = torch.stack([order, order.flip(0)])
-    assert torch.equal(orders.invert(both)[1], orders.invert(order.flip(0)))
+    assert torch.equal(invert(both)[1], invert(order.flip(0)))
 
 
 @pytest.mark.parametrize(
@@ -42,28 +45,28 @@ def test_inverse_gives_the_slot_of_every_patch(order):
 )
 def test_a_bad_order_names_its_first_fault(order, said):
     with pytest.raises(ValueError, match=said):
-        orders.validate(torch.tensor(order), 4)
+        validate(torch.tensor(order), 4)
 
 
 def test_a_bad_row_among_good_ones_is_found_and_floats_are_refused():
     with pytest.raises(ValueError, match="patch 0 is repeated"):
-        orders.validate(torch.tensor([[0, 1, 2], [0, 0, 2]]), 3)
+        validate(torch.tensor([[0, 1, 2], [0, 0, 2]]), 3)
     with pytest.raises(ValueError, match="integers"):
-        orders.validate(torch.tensor([0.0, 1.0]), 2)
+        validate(torch.tensor([0.0, 1.0]), 2)
 
 
 def test_kendall_tau_counts_discordant_pairs():
     identity = torch.arange(4)
-    assert orders.kendall_tau(identity, identity) == 1
-    assert orders.kendall_tau(identity, identity.flip(0)) == -1
+    assert kendall_tau(identity, identity) == 1
+    assert kendall_tau(identity, identity.flip(0)) == -1
     # One of the six pairs is read the other way round: (5 - 1) / 6.
-    assert orders.kendall_tau(identity, torch.tensor([0, 1, 3, 2])) == pytest.approx(4 / 6)
+    assert kendall_tau(identity, torch.tensor([0, 1, 3, 2])) == pytest.approx(4 / 6)
 
 
 def test_order_files_round_trip_with_their_provenance(tmp_path):
     order = torch.tensor([5, 3, 0, 1, 2, 4])
-    orders.save(tmp_path / "sub" / "o.json", order, (2, 3), {"model": "mamba"})
-    loaded = orders.load(tmp_path / "sub" / "o.json", grid=(2, 3))
+    save_order(tmp_path / "sub" / "o.json", order, (2, 3), {"model": "mamba"})
+    loaded = load_order(tmp_path / "sub" / "o.json", grid=(2, 3))
     assert torch.equal(loaded.order, order)
     assert loaded.grid == (2, 3)
     assert loaded.provenance == {"model": "mamba"}
@@ -91,20 +94,20 @@ def test_files_that_break_the_schema_are_refused(tmp_path, change, said):
     path = tmp_path / "o.json"
     path.write_text(json.dumps(GOOD | change))
     with pytest.raises(ValueError, match=said):
-        orders.load(path)
+        load_order(path)
 
 
 def test_unreadable_files_and_other_grids_are_refused(tmp_path):
     with pytest.raises(ValueError, match="cannot read order file"):
-        orders.load(tmp_path / "absent.json")
+        load_order(tmp_path / "absent.json")
     (tmp_path / "half.json").write_text('{"format": ')
     with pytest.raises(ValueError, match="is not an order file"):
-        orders.load(tmp_path / "half.json")
-    orders.save(tmp_path / "o.json", torch.arange(6), (2, 3), {})
+        load_order(tmp_path / "half.json")
+    save_order(tmp_path / "o.json", torch.arange(6), (2, 3), {})
     with pytest.raises(ValueError, match="is for a 2x3 grid, but a 3x2 grid is read"):
-        orders.load(tmp_path / "o.json", grid=(3, 2))
+        load_order(tmp_path / "o.json", grid=(3, 2))
     with pytest.raises(ValueError, match="one order"):
-        orders.save(tmp_path / "o.json", torch.arange(6).expand(2, -1), (2, 3), {})
+        save_order(tmp_path / "o.json", torch.arange(6).expand(2, -1), (2, 3), {})
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.int32, torch.bool])

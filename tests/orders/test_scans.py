@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 import reorder
 from reorder.models.backbones import SIZES, Mamba, TransformerXL
 from reorder.models.patches import Tokens, unpatchify
-from reorder.orders import order as orders
-from reorder.orders.learner import FixedOrder, RandomOrder, random_order
+from reorder.orders.files import save_order
+from reorder.orders.learner import FixedOrder, RandomOrder
+from reorder.orders.named import random_order
 
 # The slot of every patch of a grid, written by hand from the paper's appendix.
 BY_HAND = {
@@ -111,7 +112,7 @@ def calls(grid):
     yield lambda: FixedOrder(grid)
     yield lambda: RandomOrder(grid)
     yield lambda: random_order(grid, 0)
-    yield lambda: orders.save("never.json", torch.arange(4), grid, {})
+    yield lambda: save_order("never.json", torch.arange(4), grid, {})
     yield lambda: unpatchify(torch.rand(1, 4, 4), grid, 2)
     yield lambda: Tokens(grid, 2, 1, 8)
     yield lambda: TransformerXL(SIZES["mini"], grid)

@@ -13,7 +13,7 @@ from PIL import Image
 from reorder.cli.commands import main
 from reorder.config import Data, Experiment, Model, Order, Train
 from reorder.data.progress import Display
-from reorder.orders import order as orders
+from reorder.orders.files import save_order
 from reorder.orders.scans import SCANS
 from reorder.report.evaluation import evaluate_run
 from reorder.report.results import order_name
@@ -49,7 +49,7 @@ def test_the_command_writes_a_table_figures_and_names_the_scan(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     order = replace(experiment().order, scan="spiral")
     training.train(replace(experiment(), order=order), RunDir("runs/spiral"), QUIET)
-    orders.save("mine.json", SCANS["snake"](2, 2), (2, 2), {})
+    save_order("mine.json", SCANS["snake"](2, 2), (2, 2), {})
     options = ("prior", "digits", "model.patch_size=4", "--order", "mine.json", "--runs", "runs/spiral")
     options = (*options, "--images", 200, "--codebook", 16, "--cache", "cache", "--out")
     assert not run(monkeypatch, *options, "found")
@@ -152,7 +152,7 @@ def test_two_processes_start_from_one_measurement(tmp_path):
 )
 def test_bad_input_is_one_line_with_status_2(tmp_path, monkeypatch, capsys, arguments, said):
     monkeypatch.chdir(tmp_path)
-    orders.save("other.json", SCANS["row"](2, 2), (2, 2), {})
+    save_order("other.json", SCANS["row"](2, 2), (2, 2), {})
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text("")
     (tmp_path / "empty").mkdir()

@@ -7,7 +7,7 @@ import pytest
 
 from reorder.config import Data, Experiment
 from reorder.data.progress import Display
-from reorder.orders import order as orders
+from reorder.orders.files import save_order
 from reorder.orders.scans import SCANS
 from reorder.prior.codes import Codes
 from reorder.prior.compressibility import Estimates
@@ -76,7 +76,7 @@ def test_the_prior_is_json_and_is_shown(prior):
 
 def test_order_files_are_measured_by_their_name(tmp_path):
     for name in ("mine", "row"):
-        orders.save(tmp_path / f"{name}.json", SCANS["column"](*GRID), GRID, {})
+        save_order(tmp_path / f"{name}.json", SCANS["column"](*GRID), GRID, {})
     named = named_orders(GRID, [tmp_path / "mine.json", tmp_path / "row.json"])
     assert [*named] == [*SCANS, "random", "mine", str(tmp_path / "row.json")]
     prior = measure(Codes(texts_along_rows(), 16, GRID, {}), named, "image", QUIET)

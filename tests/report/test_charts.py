@@ -6,7 +6,7 @@ import pytest
 import torch
 from written_runs import GRID, correct_of, make_run
 
-from reorder.orders import order as orders
+from reorder.orders.files import save_order
 from reorder.report import charts
 from reorder.report.comparisons import compare
 from reorder.report.results import collect, expand
@@ -58,7 +58,7 @@ def test_a_file_that_is_no_prior_is_refused(tmp_path, content):
 def test_bars_of_orders_that_are_no_scans_look_different(tmp_path):
     make_run(tmp_path / "row")
     for number in range(3):
-        orders.save(tmp_path / f"{number}.json", torch.randperm(16), GRID, {})
+        save_order(tmp_path / f"{number}.json", torch.randperm(16), GRID, {})
         make_run(tmp_path / f"run-{number}", str(tmp_path / f"{number}.json"))
     bars = charts.change_figure(compare(collect(expand([tmp_path])).results).comparisons).axes[0].patches
     assert len({(bar.get_facecolor(), bar.get_hatch()) for bar in bars}) == len(bars) == 3

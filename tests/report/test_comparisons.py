@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from written_runs import GRID, IMAGES, correct_of, make_run
 
-from reorder.orders import order as orders
+from reorder.orders.files import save_order
 from reorder.orders.scans import scan
 from reorder.report.comparisons import (
     BEST,
@@ -87,7 +87,7 @@ def test_an_order_learned_further_is_compared_with_its_start_whatever_the_file(t
     """Every seed reads the order that its own seed has learned, from another file."""
     for seed in range(3):
         file, origin = tmp_path / "orders" / f"{seed}.json", {"scan": "row", "policy": "global"}
-        orders.save(file, scan("spiral", *GRID), GRID, origin)
+        save_order(file, scan("spiral", *GRID), GRID, origin)
         make_run(tmp_path / "runs" / f"fixed-{seed}", str(file), "none", seed, 30)
         if seed:
             make_run(tmp_path / "runs" / f"further-{seed}", str(file), "global", seed, 36)

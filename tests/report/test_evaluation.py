@@ -15,8 +15,8 @@ from reorder.config import Data, Experiment, Model, Order, Train
 from reorder.data import DATASETS, load_dataset
 from reorder.data.datasets import Memory
 from reorder.data.progress import Display, Progress
-from reorder.data.ranks import StopSignals
-from reorder.orders import order as orders
+from reorder.orders.distances import kendall_tau
+from reorder.orders.files import save_order
 from reorder.orders.scans import SCANS
 from reorder.report import evaluation as judge
 from reorder.report.evaluation import (
@@ -29,6 +29,7 @@ from reorder.report.evaluation import (
 )
 from reorder.runs.directory import Checkpoint, RunDir
 from reorder.training import loop as training
+from reorder.training.signals import StopSignals
 
 MODEL = Model(name="transformer_xl", size="mini", image_size=8, patch_size=4)
 
@@ -111,7 +112,7 @@ def test_two_evaluations_at_once_both_end_and_leave_one_result(learned, monkeypa
 
 def test_another_order_is_what_the_model_is_read_in(learned, tmp_path):
     order = torch.tensor([3, 1, 0, 2])
-    orders.save(tmp_path / "mine.json", order, (2, 2), {})
+    save_order(tmp_path / "mine.json", order, (2, 2), {})
     where, result = evaluate_run(learned, tmp_path / "mine.json", [])
     assert result["order"] == [3, 1, 0, 2]
     assert where != evaluate_run(learned, None, [])[0]
@@ -181,7 +182,7 @@ def test_other_data_need_the_channels_and_classes_of_the_model(learned, monkeypa
 
 
 def test_a_run_without_a_checkpoint_or_a_wrong_order_is_refused(learned, tmp_path):
-    orders.save(tmp_path / "long.json", torch.arange(9), (3, 3), {})
+    save_order(tmp_path / "long.json", torch.arange(9), (3, 3), {})
     with pytest.raises(ValueError, match="is for a 3x3 grid, but a 2x2 grid is read"):
         evaluate_run(learned, tmp_path / "long.json", [])
     for bad, said in (
@@ -241,14 +242,14 @@ def test_sensitivity_is_what_each_order_alone_evaluates_to(learned, tmp_path):
     own = torch.tensor(learned.summary()["order"])
     assert rows["own"][2].value == pytest.approx(100 * learned.summary()["top1"])
     for name, order in (("spiral", SCANS["spiral"](2, 2)), ("own-reversed", own.flip(0))):
-        orders.save(tmp_path / "other.json", order, (2, 2), {})
+        save_order(tmp_path / "other.json", order, (2, 2), {})
         where, result = evaluate_run(learned, tmp_path / "other.json", [])
         assert rows[name][2].value == pytest.approx(100 * result["top1"])
         difference = np.load(where / "correct.npy").mean() - np.load(learned.path / "correct.npy").mean()
         assert rows[name][3].value == pytest.approx(100 * difference)
     assert rows["own-reversed"][1].value == pytest.approx(-1)
     other = torch.randperm(4, generator=torch.Generator().manual_seed(4))  # the run's own seed is 3
-    assert rows["random"][1].value == pytest.approx(orders.kendall_tau(other, own))
+    assert rows["random"][1].value == pytest.approx(kendall_tau(other, own))
     assert {row[5].value for row in table.rows} == {learned.metrics()[-1]["step"]}
     written = (learned.path / "evaluations" / "sensitivity.csv").read_text()
     assert order_sensitivity(learned, ["validation_images=20"]).name == "sensitivity-digits"

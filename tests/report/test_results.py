@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 from written_runs import GRID, IMAGES, correct_of, make_run
 
-from reorder.orders import order as orders
+from reorder.orders.files import save_order
 from reorder.report.results import by_order, collect, expand, fullest, order_name, top1
 
 
@@ -95,7 +95,7 @@ def test_settings_of_a_policy_are_said_of_every_start_unless_they_are_usual(tmp_
 def test_files_of_one_name_with_other_orders_are_told_apart(tmp_path):
     for number, patches in enumerate((torch.arange(16), torch.arange(16), torch.arange(16).flip(0))):
         file = tmp_path / str(number) / "mine.json"
-        orders.save(file, patches, GRID, {})
+        save_order(file, patches, GRID, {})
         make_run(tmp_path / "runs" / str(number), str(file))
     found = collect(expand([tmp_path / "runs"]))
     assert len(found.results) == 2
@@ -106,7 +106,7 @@ def test_files_of_one_name_with_other_orders_are_told_apart(tmp_path):
 def test_two_orders_learned_from_one_scan_are_not_called_the_same_run(tmp_path):
     for number, patches in enumerate((torch.arange(16), torch.arange(16).flip(0))):
         file = tmp_path / str(number) / "order.json"
-        orders.save(file, patches, GRID, {"scan": "column", "policy": "global", "seed": 0})
+        save_order(file, patches, GRID, {"scan": "column", "policy": "global", "seed": 0})
         make_run(tmp_path / "runs" / str(number), str(file))
     found = collect(expand([tmp_path / "runs"]))
     assert found.notes == [

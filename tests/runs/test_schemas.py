@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from short_runs import QUIET, experiment
 from written_runs import make_run
 
-from reorder.orders.files import checksum
+from reorder.orders.disk import checksum
 from reorder.report.comparisons import compare
 from reorder.report.page import page_data
 from reorder.report.result_tables import policies

@@ -27,12 +27,12 @@ from tiny_sweeps import needs_proc, wait_for
 
 from reorder.data import ranks as distributed
 from reorder.data.progress import Display
-from reorder.data.ranks import Stopped, StopSignals
 from reorder.runs import directory as run_dir
 from reorder.runs.directory import RunDir
 from reorder.training import loop as training
 from reorder.training import setup as running
 from reorder.training import trackers as track
+from reorder.training.signals import Stopped, StopSignals
 
 
 def kill_soon(process, folder, wait):

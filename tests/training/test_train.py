@@ -20,12 +20,12 @@ from sklearn.datasets import load_digits
 import reorder
 from reorder.config import Data, Experiment, Model, Order, Train
 from reorder.data.progress import Display
-from reorder.data.ranks import Stopped
-from reorder.orders import order as orders
 from reorder.orders.estimators import SCORES
+from reorder.orders.files import load_order, save_order
 from reorder.report.write import write_report
 from reorder.runs.directory import RunDir
 from reorder.training import loop as training
+from reorder.training.signals import Stopped
 
 QUIET = Display(quiet=True)
 
@@ -79,7 +79,7 @@ def test_a_run_directory_holds_what_it_should(finished):
     assert temperatures == pytest.approx([0, 0, 0, 1 / 15, 2 / 15, 0.2, 2 / 15, 1 / 15, 0, 0, 0])
     moved = (logits[1:] != logits[:-1]).any(1)
     assert moved.tolist() == [False, False, True, True, True, True, True, False, False, False]
-    shared = orders.load(finished.path / "order.json", grid=(2, 2))
+    shared = load_order(finished.path / "order.json", grid=(2, 2))
     assert shared.order.tolist() == summary["order"]
     assert shared.provenance["scan"] == "column"
 
@@ -154,10 +154,10 @@ def test_a_configuration_that_cannot_run_writes_nothing(tmp_path):
 
 def test_a_fixed_order_is_read_from_the_first_step_and_can_come_from_a_file(tmp_path):
     order = torch.tensor([3, 1, 0, 2])
-    orders.save(tmp_path / "mine.json", order, (2, 2), {})
+    save_order(tmp_path / "mine.json", order, (2, 2), {})
     run = training.setup(experiment(scan=str(tmp_path / "mine.json"), policy="none"))
     assert torch.equal(run.learner.sample(0), order)
-    orders.save(tmp_path / "other.json", torch.arange(6), (2, 3), {})
+    save_order(tmp_path / "other.json", torch.arange(6), (2, 3), {})
     with pytest.raises(ValueError, match="is for a 2x3 grid, but a 2x2 grid is read"):
         training.setup(experiment(scan=str(tmp_path / "other.json")))
 
@@ -185,7 +185,7 @@ def test_models_are_evaluated_in_the_order_that_was_learned(finished):
         {k.removeprefix("model."): v for k, v in weights(finished).items() if k.startswith("model.")}
     )
     run.model.eval()
-    order = orders.load(finished.path / "order.json").order
+    order = load_order(finished.path / "order.json").order
     assert order.tolist() != list(range(4))  # else this test would say nothing
     with torch.no_grad():
         _, images, labels = (torch.cat(parts) for parts in zip(*run.loader.validate(), strict=True))

@@ -12,7 +12,7 @@ import typer
 import reorder
 from reorder.config import Experiment, build, notes
 from reorder.data.progress import Display
-from reorder.data.ranks import Lost, Stopped, StopSignals, join, requeue
+from reorder.data.ranks import Lost, join
 from reorder.experiments.forecast import forecast
 from reorder.experiments.grids import check_here, plans_of, tasks_of
 from reorder.experiments.here import Machine, run_here
@@ -36,6 +36,7 @@ from reorder.report.write import Options, write_report, write_run_figures
 from reorder.runs.directory import RunDir
 from reorder.training.loop import continued, reopen, train_with_comparison
 from reorder.training.loop import train as train_one
+from reorder.training.signals import Stopped, StopSignals, requeue
 
 app = typer.Typer(
     add_completion=False,

@@ -29,8 +29,9 @@ from reorder.experiments.presets import PRESETS, preset, with_order
 from reorder.experiments.studies import STUDIES, Planned
 from reorder.models.classifier import create_model
 from reorder.models.patches import grid_of
+from reorder.orders.named import named_order
 from reorder.runs.directory import LOCKED, RunDir
-from reorder.training.setup import check_machine, check_option_keys, initial_order
+from reorder.training.setup import check_machine, check_option_keys
 
 
 class Task(NamedTuple):
@@ -217,7 +218,7 @@ def check(task: Task) -> None:
     _check_model(json.dumps(dataclasses.asdict(task.experiment.model)))
     if task.needs is None and task.experiment.order.scan != "prior":
         model = task.experiment.model
-        initial_order(task.experiment.order.scan, grid_of(model.image_shape, model.patch_size))
+        named_order(task.experiment.order.scan, grid_of(model.image_shape, model.patch_size))
 
 
 def trouble(task: Task) -> str | None:

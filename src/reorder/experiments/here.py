@@ -14,8 +14,9 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Column, Table
 
-from reorder.data.ranks import Stopped, StopSignals, cores
+from reorder.data.ranks import cores
 from reorder.experiments.grids import Task, clock, last_words, start, trouble, with_threads
+from reorder.training.signals import Stopped, StopSignals
 
 POLL_SECONDS = 0.2
 

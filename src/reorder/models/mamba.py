@@ -12,7 +12,8 @@ from torch.nn.functional import silu, softplus
 from reorder.models.kernels.causal_conv import causal_conv_silu
 from reorder.models.kernels.selective_scan import selective_scan
 from reorder.models.layers import DropPath, Size, drop_path_rates, run_blocks
-from reorder.orders.order import invert, read_in_order
+from reorder.orders.order import invert
+from reorder.orders.read import read_in_order
 from reorder.orders.scans import check_grid
 
 STATES = 16

@@ -8,7 +8,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from reorder.orders.order import read_in_order
+from reorder.orders.read import read_in_order
 from reorder.orders.scans import check_grid
 
 # B images, C channels, P patch size, N = rows * columns patches, L = N + 1 tokens, D width

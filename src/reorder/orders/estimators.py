@@ -3,11 +3,21 @@
 from collections.abc import Callable
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from reorder.orders.policy import PlackettLuce
 
 # K orders tried in one step, N patches
+
+
+def mean_over_ranks(value: Tensor) -> Tensor:
+    """The mean of a tensor over all processes of torch.distributed, the same bits on each."""
+    if not dist.is_initialized():
+        return value
+    total = value.clone()
+    dist.all_reduce(total)
+    return total / dist.get_world_size()
 
 
 class RunningBaseline(nn.Module):

@@ -1,97 +1,74 @@
-"""Files that must be whole and on the disk."""
+"""Orders as files: JSON with the grid, the order, and where it came from."""
 
-import glob
-import hashlib
-import os
-import shutil
-import time
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import json
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, NamedTuple
 
-LEFT_BEHIND = 24 * 60 * 60  # seconds without a change, after which nobody writes to a temporary file
+import torch
+from torch import Tensor
 
+from reorder.orders.disk import replace_file
+from reorder.orders.order import validate
+from reorder.orders.scans import check_grid
 
-def checksum(path: Path) -> str:
-    """The SHA-256 of a file's content."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def check_writable(directory: Path) -> None:
-    """Refuse a directory that cannot be made or written to, before the work whose results go there."""
-    nearest = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-    if not nearest.is_dir():
-        raise ValueError(f"cannot write to {directory}: {nearest} is not a directory")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise ValueError(f"cannot write to {directory}: {nearest} is not yours to write to")
+FILE_FORMAT = "reorder.order/1"
 
 
-def temporary_name(path: Path) -> Path:
-    """A name beside a file or directory that no other process uses, until what is written can take its place.
-
-    It ends in .tmp, so that what a killed process leaves behind is known as such.
-    """
-    return path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+class OrderFile(NamedTuple):
+    order: Tensor
+    grid: tuple[int, int]
+    provenance: dict[str, Any]
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A new file that takes the place of another when the block ends, whole or not at all.
+def save_order(
+    path: str | Path, order: Tensor, grid: tuple[int, int], provenance: dict[str, Any] | None = None
+) -> None:
+    """Write an order (N,) of a grid as JSON, with where it came from, whole or not at all."""
+    if order.dim() != 1:
+        raise ValueError(f"an order file holds one order (N,), not shape {tuple(order.shape)}")
+    rows, columns = check_grid(grid)
+    validate(order, rows * columns)
+    content = {
+        "format": FILE_FORMAT,
+        "grid": [rows, columns],
+        "provenance": provenance or {},
+        "order": order.tolist(),
+    }
+    replace_file(Path(path), json.dumps(content) + "\n")
 
-    Directories are made. The file is created, never opened: a link that lies in wait is not followed. Of two
-    processes that write the same file the last one wins.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f"{glob.escape(path.name)}.*.tmp"):  # by processes that were killed
-        with suppress(FileNotFoundError):  # it was finished meanwhile
-            if time.time() - left.lstat().st_mtime > LEFT_BEHIND:
-                left.unlink()
-    temporary = temporary_name(path)
+
+def load_order(path: str | Path, grid: tuple[int, int] | None = None) -> OrderFile:
+    """Read an order file and check it, against the grid it must be for if one is given."""
+    path = Path(path)
     try:
-        with naming(path):
-            with open(temporary, "xb") as file:
-                yield file
-            sync(temporary)
-            os.replace(temporary, path)
-            sync(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def replace_file(path: Path, content: str | bytes) -> None:
-    """Write a file, whole or not at all; directories are made."""
-    with replacing(path) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-
-
-def discard(directory: Path) -> None:
-    """Remove a directory; a kill meanwhile does not leave a part of it under its name."""
-    temporary = temporary_name(directory.with_name("removed"))
-    os.replace(directory, temporary)
-    shutil.rmtree(temporary)
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Have errors of the disk name a file: those of a write by themselves do not."""
-    try:
-        yield
+        content = json.loads(path.read_text())
     except OSError as error:
-        if error.filename is None:
-            error.filename = str(path)
-        raise
-
-
-def sync(path: Path) -> None:
-    """Wait until a file or directory is on the disk; Windows cannot be asked to."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(path, os.O_RDONLY)
+        raise ValueError(f"cannot read order file {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not an order file: {error}") from None
+    if not isinstance(content, dict) or content.get("format") != FILE_FORMAT:
+        raise ValueError(f'{path} is not an order file: it lacks "format": "{FILE_FORMAT}"')
+    rows, columns = _positive_integers(path, content, "grid", length=2)
+    numbers = _positive_integers(path, content, "order", length=rows * columns, least=0)
+    provenance = content.get("provenance")
+    if not isinstance(provenance, dict):
+        raise ValueError(f'{path}: "provenance" must be an object')
+    if grid is not None and (rows, columns) != check_grid(grid):
+        raise ValueError(f"{path} is for a {rows}x{columns} grid, but a {grid[0]}x{grid[1]} grid is read")
     try:
-        with naming(path):
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        order = validate(torch.tensor(numbers, dtype=torch.long), rows * columns)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return OrderFile(order, (rows, columns), provenance)
+
+
+def _positive_integers(path: Path, content: dict, key: str, length: int, least: int = 1) -> list[int]:
+    """A list of `length` integers, none below `least`, from a file's content."""
+    values = content.get(key)
+    if not isinstance(values, list) or len(values) != length:
+        found = f"{len(values)}" if isinstance(values, list) else repr(values)
+        raise ValueError(f'{path}: "{key}" must be a list of {length} integers, found {found}')
+    for value in values:
+        if type(value) is not int or not least <= value < 2**31:
+            raise ValueError(f'{path}: "{key}" must hold integers from {least} up, found {value!r}')
+    return values

@@ -4,31 +4,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from reorder.data import ranks as distributed
 from reorder.orders import curriculum
-from reorder.orders.estimators import Estimator
-from reorder.orders.order import validate
+from reorder.orders.estimators import Estimator, mean_over_ranks
+from reorder.orders.named import named_order
 from reorder.orders.policy import PlackettLuce
-from reorder.orders.scans import check_grid, scan
 
 # B images, N patches
-
-
-def as_order(init: str | Tensor, grid: tuple[int, int]) -> Tensor:
-    """The order (N,) that is meant by the name of a scan, or the order itself, checked against the grid."""
-    rows, columns = check_grid(grid)
-    if isinstance(init, str):
-        return scan(init, rows, columns)
-    order = torch.as_tensor(init)
-    if order.dim() != 1:
-        raise ValueError(f"one order ({rows * columns},) is needed, got shape {tuple(order.shape)}")
-    return validate(order, rows * columns)
-
-
-def random_order(grid: tuple[int, int], seed: int) -> Tensor:
-    """One uniformly random order (N,), a function of the seed."""
-    rows, columns = check_grid(grid)
-    return torch.randperm(rows * columns, generator=torch.Generator().manual_seed(seed))
 
 
 def step_generator(seed: int, step: int) -> torch.Generator:
@@ -47,7 +28,7 @@ class FixedOrder(nn.Module):
 
     def __init__(self, grid: tuple[int, int], init: str | Tensor = "row"):
         super().__init__()
-        self.register_buffer("fixed", as_order(init, grid))
+        self.register_buffer("fixed", named_order(init, grid))
 
     def stage(self, step: int) -> str:
         return "fixed"
@@ -140,13 +121,13 @@ class OrderLearner(nn.Module):
             raise ValueError(f"unknown warmup_order {warmup_order!r}; choose from row, init")
         if baseline_start not in ("first", "zero"):
             raise ValueError(f"unknown baseline_start {baseline_start!r}; choose from first, zero")
-        start = as_order(init, grid)
+        start = named_order(init, grid)
         self.policy = PlackettLuce.from_order(start)
         if isinstance(estimator, str):
             # The paper does not say where its baseline starts; the authors' release starts it at zero.
             estimator = Estimator(estimator, start_at_zero=baseline_start == "zero")
         self.estimator = estimator
-        self.register_buffer("first", as_order("row", grid) if warmup_order == "row" else start)
+        self.register_buffer("first", named_order("row", grid) if warmup_order == "row" else start)
         self.start_step = round(warmup_fraction * total_steps)
         self.stop_step = round((warmup_fraction + policy_fraction) * total_steps)
         self.peak_temperature = peak_temperature
@@ -185,7 +166,7 @@ class OrderLearner(nn.Module):
         orders, heat = self._drawn
         if heat == 0 or not self.learn:
             return losses.new_zeros(())
-        rewards = distributed.mean(-losses.detach().mean()).reshape(1).to(self.policy.logits)
+        rewards = mean_over_ranks(-losses.detach().mean()).reshape(1).to(self.policy.logits)
         if not rewards.isfinite():
             return losses.new_zeros(())
         return self.estimator.loss(self.policy, orders, rewards, heat)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from safetensors.torch import load_file, save
 
-from reorder.orders.files import checksum, replace_file, replacing
+from reorder.orders.disk import checksum, replace_file, replacing
 from reorder.prior.tokenizers import Fitted
 from reorder.runs.schemas import Unreadable, read
 

@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from reorder.data.progress import Display
-from reorder.orders import order as orders
+from reorder.orders.files import load_order
 from reorder.orders.scans import SCANS
 from reorder.prior.codes import Codes
 from reorder.prior.compressibility import (
@@ -44,7 +44,7 @@ def named_orders(grid: tuple[int, int], files: list[Path], seed: int = 0) -> dic
     named[FLOOR] = np.random.default_rng(seed).permutation(grid[0] * grid[1])
     for file in files:
         name = file.stem if file.stem not in named else str(file)
-        named[name] = orders.load(file, grid).order.numpy()
+        named[name] = load_order(file, grid).order.numpy()
     return named
 
 

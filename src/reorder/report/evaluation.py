@@ -17,9 +17,10 @@ from torch import Tensor
 from reorder.config import Experiment, build, images_of
 from reorder.data.ranks import World, wait_for_all
 from reorder.models.accuracy import PairedDifference, bootstrap, paired_difference
-from reorder.orders import order as orders
-from reorder.orders.files import replace_file, replacing, temporary_name
-from reorder.orders.learner import random_order
+from reorder.orders.disk import replace_file, replacing, temporary_name
+from reorder.orders.distances import kendall_tau
+from reorder.orders.files import load_order
+from reorder.orders.named import random_order
 from reorder.orders.scans import SCANS
 from reorder.report.tables import Cell, Number, PValue, Table, write_table
 from reorder.runs.directory import RunDir, fitting
@@ -90,9 +91,7 @@ def evaluate_run(
     run = _load_with_data(directory, overrides, world)
     if order_file is None:
         return _evaluate(directory, run, run.learner.order(run.step - 1), "own")
-    return _evaluate(
-        directory, run, orders.load(order_file, unwrapped(run.model).grid).order, order_file.stem
-    )
+    return _evaluate(directory, run, load_order(order_file, unwrapped(run.model).grid).order, order_file.stem)
 
 
 def _load_with_data(directory: RunDir, overrides: list[str], world: World | None) -> Run:
@@ -180,7 +179,7 @@ def order_sensitivity(directory: RunDir, overrides: list[str], world: World | No
         generator = torch.Generator().manual_seed(0)
         paired = paired_difference(correct[name], correct["own"], generator=generator)
         change = Number(100 * paired.difference, 100 * paired.spread.sem)
-        tau = Number(orders.kendall_tau(tried[name], own))
+        tau = Number(kendall_tau(tried[name], own))
         accuracy = Number(100 * result["top1"], 100 * result["top1_sem"])
         step = Number(run.step, digits=0)
         rows.append((name, tau, accuracy, change, PValue(paired.p_value), step))

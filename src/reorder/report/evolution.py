@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from reorder.orders.order import kendall_tau
+from reorder.orders.distances import footrule, kendall_tau, largest_footrule
 
 # N patches, M moments of a run; row 0 is before training
 
@@ -42,16 +42,6 @@ def evolution(
         np.array([kendall_tau(torch.from_numpy(mode), start) for mode in modes]),
         np.array([footrule(mode, initial) for mode in modes]),
     )
-
-
-def footrule(order: np.ndarray, other: np.ndarray) -> int:
-    """Spearman's footrule of two orders (N,): by how many slots their patches differ, added up."""
-    return int(np.abs(np.argsort(order) - np.argsort(other)).sum())
-
-
-def largest_footrule(patches: int) -> int:
-    """The footrule of an order and its reverse, which no other pair exceeds."""
-    return patches * patches // 2
 
 
 def tracked_patches(

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from reorder.orders.curriculum import FROZEN, POLICY, STAGES, WARM_UP
-from reorder.orders.files import replacing
+from reorder.orders.disk import replacing
 from reorder.orders.scans import SCANS
 
 # N patches, E epochs, M moments, S seeds

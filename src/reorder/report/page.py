@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from reorder.orders.files import replace_file
-from reorder.orders.order import kendall_tau
+from reorder.orders.disk import replace_file
+from reorder.orders.distances import kendall_tau
 from reorder.orders.policy import PlackettLuce
 from reorder.report.evolution import tracked_patches
 from reorder.report.figures import Picture

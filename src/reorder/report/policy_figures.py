@@ -11,7 +11,7 @@ from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
-from reorder.orders.files import replace_file
+from reorder.orders.disk import replace_file
 from reorder.report.evolution import Evolution, cell_name
 
 # N patches, M moments of a run

@@ -6,7 +6,7 @@ from typing import Any
 from reorder.config import Experiment
 from reorder.data.progress import Display
 from reorder.models.patches import grid_of
-from reorder.orders.files import check_writable, replace_file
+from reorder.orders.disk import check_writable, replace_file
 from reorder.prior.codes import encode_dataset
 from reorder.prior.ranking import (
     check,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import rich.table
 from rich.box import SIMPLE_HEAD
 
-from reorder.orders.files import replace_file
+from reorder.orders.disk import replace_file
 
 
 class Number(NamedTuple):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from reorder.models.coverage import coverage
-from reorder.orders.files import replace_file
+from reorder.orders.disk import replace_file
 from reorder.report import charts, figures, page, policy_figures, tables
 from reorder.report.comparisons import Compared, compare
 from reorder.report.evolution import check_cells, tracked_patches

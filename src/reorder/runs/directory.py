@@ -35,7 +35,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from reorder.config import Experiment, difference, to_yaml
-from reorder.orders.files import checksum, discard, naming, replace_file, replacing, sync, temporary_name
+from reorder.orders.disk import checksum, discard, naming, replace_file, replacing, sync, temporary_name
 from reorder.runs.schemas import Unreadable, read
 
 LOCK = ".lock"

@@ -15,20 +15,12 @@ from torch.nn.utils import clip_grad_norm_
 
 from reorder.config import Experiment, build, reading_of
 from reorder.data.progress import Display, Progress
-from reorder.data.ranks import (
-    ALONE,
-    Stopped,
-    StopSignals,
-    World,
-    from_first,
-    mean,
-    on_any,
-    union,
-    wait_for_all,
-)
+from reorder.data.ranks import ALONE, World, from_first, on_any, union, wait_for_all
 from reorder.models.accuracy import Evaluation, bootstrap_sem, evaluate
 from reorder.orders import curriculum
-from reorder.orders import order as orders
+from reorder.orders.distances import kendall_tau
+from reorder.orders.estimators import mean_over_ranks
+from reorder.orders.files import load_order, save_order
 from reorder.orders.learner import policy_metrics
 from reorder.runs.directory import RunDir
 from reorder.training import trackers as track
@@ -44,6 +36,7 @@ from reorder.training.setup import (
     setup,
     unwrapped,
 )
+from reorder.training.signals import Stopped, StopSignals
 
 
 def train(
@@ -171,7 +164,7 @@ def train_step(run: Run, images: Tensor, labels: Tensor) -> None:
     order = learner.sample(run.step)
     before = [buffer.clone() for buffer in learner.buffers()]
     losses, right = backward_parts(run, images, labels, order)
-    finite = unscaled = bool(mean(losses.mean()).isfinite())
+    finite = unscaled = bool(mean_over_ranks(losses.mean()).isfinite())
     if finite:
         policy_loss = learner.loss(losses)
         if policy_loss.requires_grad:
@@ -230,7 +223,7 @@ def epoch_metrics(run: Run, epoch: int, stop: StopSignals) -> dict[str, Any]:
         "validation_loss": validation.loss,
         "validation_top1": validation.top1,
         "validation_top5": validation.top5,
-        "kendall_tau_from_start": orders.kendall_tau(learner.order(), run.initial),
+        "kendall_tau_from_start": kendall_tau(learner.order(), run.initial),
         **policy_metrics(learner, last),
         "skipped_steps": run.skipped,
         "broken_images": len(run.loader.broken),
@@ -269,7 +262,7 @@ def finish(run: Run, directory: RunDir) -> dict[str, Any]:
         directory.write_metrics(run.metrics)
         directory.write_policy(run.moments, run.initial)
         keys = ("model", "data", "scan", "policy", "epochs", "seed", "top1")
-        orders.save(
+        save_order(
             directory.path / "order.json", order, unwrapped(run.model).grid, {k: summary[k] for k in keys}
         )
         directory.write_summary(summary)
@@ -285,7 +278,7 @@ def summarise(run: Run, result: Evaluation, order: Tensor) -> dict[str, Any]:
         "data": experiment.data.name,
         "grid": list(unwrapped(run.model).grid),
         "scan": scan,
-        **({"order_file": orders.load(scan).provenance} if scan.endswith(".json") else {}),
+        **({"order_file": load_order(scan).provenance} if scan.endswith(".json") else {}),
         **({"prior_scan": run.prior["chosen"]["scan"]} if run.prior else {}),
         "policy": experiment.order.policy,
         "epochs": experiment.train.epochs,
@@ -297,7 +290,7 @@ def summarise(run: Run, result: Evaluation, order: Tensor) -> dict[str, Any]:
         "top5": result.top5,
         "loss": result.loss,
         "validation_images": len(result.correct),
-        "kendall_tau_from_start": orders.kendall_tau(order, run.initial),
+        "kendall_tau_from_start": kendall_tau(order, run.initial),
         "parameters": sum(p.numel() for p in run.model.parameters()),
         "skipped_steps": run.skipped,
         "broken_images": len(run.loader.broken),

@@ -14,12 +14,12 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from reorder.config import Experiment
 from reorder.data import Loader, load_dataset
 from reorder.data.progress import Display
-from reorder.data.ranks import ALONE, World, mean
+from reorder.data.ranks import ALONE, World
 from reorder.models.accuracy import Evaluation
 from reorder.models.classifier import create_model
-from reorder.orders import order as orders
-from reorder.orders.learner import FixedOrder, OrderLearner, RandomOrder, as_order, random_order
-from reorder.orders.scans import SCANS
+from reorder.orders.estimators import mean_over_ranks
+from reorder.orders.learner import FixedOrder, OrderLearner, RandomOrder
+from reorder.orders.named import named_order
 from reorder.runs.directory import Checkpoint, Moment, RunDir, fitting
 
 MOST_SKIPPED = 10  # steps in a row that are not finite
@@ -117,7 +117,7 @@ def setup(experiment: Experiment, world: World | None = None, prior: dict[str, A
         **experiment.model.options,
     ).to(world.device)
     loader = Loader(data, experiment.data, settings.batch_size, settings.seed, world.rank, world.size)
-    initial = initial_order(prior["chosen"]["scan"] if prior else order.scan, model.grid, settings.seed)
+    initial = named_order(prior["chosen"]["scan"] if prior else order.scan, model.grid, settings.seed)
     # The learner is small and stays on the CPU: its float64 sums are not for every accelerator.
     learner = learner_of(experiment, model.grid, initial, settings.epochs * loader.steps_per_epoch)
     groups = [
@@ -181,20 +181,6 @@ def parallelise(model: nn.Module, compiled: bool, world: World) -> nn.Module:
     return DistributedDataParallel(ready, device_ids=devices)
 
 
-def initial_order(name: str, grid: tuple[int, int], seed: int = 0) -> Tensor:
-    """The order (N,) that `order.scan` names: a scan, a random one given by the seed, or an order file."""
-    if name.endswith(".json"):
-        return orders.load(name, grid).order
-    if name == "random":
-        return random_order(grid, seed)
-    if name not in SCANS:
-        choices = ", ".join([*SCANS, "random", "prior"])
-        raise ValueError(
-            f"order.scan: unknown scan {name!r}; choose from {choices}, or an order file (*.json)"
-        )
-    return as_order(name, grid)
-
-
 def learner_of(
     experiment: Experiment, grid: tuple[int, int], initial: Tensor, total_steps: int
 ) -> OrderLearner | FixedOrder:
@@ -238,7 +224,7 @@ def over_all_ranks(run: Run) -> SoFar:
     if run.world.size == 1:
         return own
     sums = torch.tensor([own.loss, own.right, own.seen], dtype=torch.float64, device=run.world.device)
-    loss, right, seen = (mean(sums) * run.world.size).tolist()
+    loss, right, seen = (mean_over_ranks(sums) * run.world.size).tolist()
     return SoFar(loss, right, seen, own.began)
 
 

@@ -13,7 +13,7 @@ from matplotlib import colormaps
 from torch import Tensor
 
 from reorder.config import Experiment
-from reorder.orders.files import replace_file
+from reorder.orders.disk import replace_file
 
 # H rows and W columns of an image
 

@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from reorder.cli.commands import main
-from reorder.orders.files import LEFT_BEHIND, discard, replace_file, replacing
+from reorder.orders.disk import LEFT_BEHIND, discard, replace_file, replacing
 
 
 def test_two_writers_of_one_file_both_succeed_and_the_last_wins_whole(tmp_path):

@@ -1,0 +1,36 @@
+"""From a name to an order: a scan, a random one, or a file; the one place that knows."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from reorder.orders.files import load_order
+from reorder.orders.order import validate
+from reorder.orders.scans import SCANS, check_grid, scan
+
+# N patches
+
+
+def named_order(name: str | Path | Tensor, grid: tuple[int, int], seed: int = 0) -> Tensor:
+    """The order (N,) of a grid that a scan, `random` (by the seed) or an order file names, or itself."""
+    rows, columns = check_grid(grid)
+    if isinstance(name, Path) or (isinstance(name, str) and name.endswith(".json")):
+        return load_order(name, (rows, columns)).order
+    if isinstance(name, str):
+        if name == "random":
+            return random_order(grid, seed)
+        if name not in SCANS:
+            choices = ", ".join([*SCANS, "random"])
+            raise ValueError(f"unknown scan {name!r}; choose from {choices}, or an order file (*.json)")
+        return scan(name, rows, columns)
+    order = torch.as_tensor(name)
+    if order.dim() != 1:
+        raise ValueError(f"one order ({rows * columns},) is needed, got shape {tuple(order.shape)}")
+    return validate(order, rows * columns)
+
+
+def random_order(grid: tuple[int, int], seed: int) -> Tensor:
+    """One uniformly random order (N,), a function of the seed."""
+    rows, columns = check_grid(grid)
+    return torch.randperm(rows * columns, generator=torch.Generator().manual_seed(seed))
