@@ -11,7 +11,7 @@ from reorder.config import build, to_yaml
 from reorder.data.ranks import World
 from reorder.experiments.presets import PRESETS, describe, preset
 from reorder.models.classifier import create_model
-from reorder.training.loop import continued
+from reorder.training.continuing import continued
 from reorder.training.setup import check_machine
 
 # The appendix's table "Batch sizes for every model-dataset pairing", which is per GPU, and the GPUs it names.

@@ -8,7 +8,8 @@ import torch
 from scipy.stats import binomtest, chi2
 
 from reorder import bootstrap_sem
-from reorder.models.accuracy import bootstrap, evaluate, mcnemar, paired_difference
+from reorder.models.accuracy import evaluate
+from reorder.runs.statistics import bootstrap, mcnemar, paired_difference
 
 
 class Fixed(torch.nn.Module):

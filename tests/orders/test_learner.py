@@ -19,7 +19,8 @@ from reorder.orders.distances import kendall_tau
 from reorder.orders.learner import FixedOrder, RandomOrder, policy_metrics, step_generator
 from reorder.orders.named import random_order
 from reorder.orders.order import invert
-from reorder.training.setup import derive_seed, setup
+from reorder.training.setup import setup
+from reorder.training.state import derive_seed
 
 REWARD_EVALUATIONS = 8_000
 

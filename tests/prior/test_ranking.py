@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from reorder.config import Data, Experiment
 from reorder.data.progress import Display
 from reorder.orders.files import save_order
 from reorder.orders.scans import SCANS
@@ -15,13 +14,12 @@ from reorder.prior.ranking import (
     agreement,
     choose,
     describe_choice,
-    markdown_tables,
     measure,
     named_orders,
     notes,
-    terminal_tables,
 )
-from reorder.report.prior_figures import match_run, points_of, prior_figure, scatter_figure
+from reorder.report.prior_figures import prior_figure
+from reorder.report.prior_tables import markdown_tables, terminal_tables
 
 GRID = (6, 8)
 QUIET = Display(quiet=True)
@@ -143,53 +141,3 @@ def test_an_entropy_of_too_few_codes_is_said_to_be_unsure():
 def test_what_cannot_be_measured_is_refused(shape, grid, scope, said):
     with pytest.raises(ValueError, match=said):
         measure(Codes(np.zeros(shape, np.uint8), 2, grid, {}), named_orders(grid, []), scope, QUIET)
-
-
-class Finished:
-    """Enough of a run directory."""
-
-    def __init__(self, **changes):
-        self.path = "runs/made-up"
-        self.result = {
-            "model": "vit",
-            "size": "tiny",
-            "policy": "none",
-            "grid": [6, 8],
-            "top1": 0.5,
-            "seed": 0,
-            "scan": "spiral",
-        }
-        self.data = Data(name=changes.pop("data", "digits"))
-        self.result |= {"top1_sem": 0.01, "order": SCANS["spiral"](*GRID).tolist(), **changes}
-
-    def experiment(self):
-        return Experiment(data=self.data)
-
-    def summary(self):
-        return self.result if self.result["top1"] else None
-
-
-def test_runs_are_points_at_the_reduction_of_their_order(prior):
-    named = named_orders(GRID, [])
-    runs = [Finished(), Finished(model="mamba"), Finished()]
-    found = points_of(prior, [match_run(run, Data(), GRID, named) for run in runs])
-    assert {model: len(points) for model, points in found.items()} == {"vit tiny": 2, "mamba tiny": 1}
-    point = found["mamba tiny"][0]
-    assert point["name"] == "spiral"
-    assert point["reduction"] == prior["orders"]["spiral"]["unigram"]["reduction"]
-    assert [axes.get_title() for axes in scatter_figure(found).axes] == ["vit tiny", "mamba tiny"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"policy": "global"}, "is of order.policy=global; --runs takes fixed orders"),
-        ({"data": "idx"}, "was trained on idx, but digits is measured"),
-        ({"grid": [8, 6]}, "reads a 8x6 grid, but a 6x8 grid is measured"),
-        ({"order": list(range(47, -1, -1))}, "not measured; add --order runs/made-up/order.json"),
-        ({"top1": None}, "is not finished"),
-    ],
-)
-def test_runs_that_are_no_points_are_refused(changes, said):
-    with pytest.raises(ValueError, match=said):
-        match_run(Finished(**changes), Data(), GRID, named_orders(GRID, []))

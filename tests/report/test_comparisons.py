@@ -9,17 +9,9 @@ from written_runs import GRID, IMAGES, correct_of, make_run
 
 from reorder.orders.files import save_order
 from reorder.orders.scans import scan
-from reorder.report.comparisons import (
-    BEST,
-    NOISE,
-    ROW,
-    START,
-    Sensitivity,
-    blocked_f_test,
-    compare,
-    p_value,
-)
+from reorder.report.comparisons import BEST, NOISE, ROW, START, Sensitivity, compare
 from reorder.report.results import collect, expand
+from reorder.runs.statistics import blocked_f_test, p_value
 
 
 def unexplained(values, design):

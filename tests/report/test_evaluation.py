@@ -24,10 +24,10 @@ from reorder.report.evaluation import (
     describe_difference,
     describe_evaluation,
     evaluate_run,
-    load_run,
     order_sensitivity,
 )
 from reorder.runs.directory import Checkpoint, RunDir
+from reorder.runs.trained import load_trained
 from reorder.training import loop as training
 from reorder.training.signals import StopSignals
 
@@ -194,7 +194,7 @@ def test_a_run_without_a_checkpoint_or_a_wrong_order_is_refused(learned, tmp_pat
             evaluate_run(learned, None, [bad])
     shutil.rmtree(learned.path / "checkpoints")
     with pytest.raises(ValueError, match="has no checkpoint yet"):
-        load_run(learned)
+        load_trained(learned)
 
 
 def test_two_runs_are_compared_image_by_image(learned, row):

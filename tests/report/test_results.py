@@ -9,7 +9,8 @@ from scipy import stats
 from written_runs import GRID, IMAGES, correct_of, make_run
 
 from reorder.orders.files import save_order
-from reorder.report.results import by_order, collect, expand, fullest, order_name, top1
+from reorder.report.results import by_order, collect, expand, order_name, top1
+from reorder.runs.statistics import fullest
 
 
 def test_a_sweeps_directory_is_expanded_to_its_runs(sweep):

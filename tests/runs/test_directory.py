@@ -19,6 +19,7 @@ from reorder.data.progress import Display
 from reorder.runs import directory as run_dir
 from reorder.runs.directory import RunDir
 from reorder.training import loop as training
+from reorder.training.continuing import reopen
 
 
 def forked(work):
@@ -171,10 +172,10 @@ def test_a_run_is_not_changed_while_it_or_one_beside_it_is_trained(whole, tmp_pa
         RunDir(directory.path / trained).locked(),
         pytest.raises(ValueError, match="is being trained by another process"),
     ):
-        training.reopen(directory, ["train.epochs=6"], QUIET)
+        reopen(directory, ["train.epochs=6"], QUIET)
     assert (directory.path / "config.yaml").read_text() == before
     assert (directory.path / "summary.json").exists()
-    training.reopen(directory, ["train.epochs=6"], QUIET)
+    reopen(directory, ["train.epochs=6"], QUIET)
     assert RunDir(directory.path / "fixed-row").experiment().train.epochs == 6
 
 

@@ -10,9 +10,11 @@ import pytest
 import torch
 from short_runs import OVERRIDES, QUIET, experiment, on_pictures, weights
 
+from reorder.data.ranks import World
 from reorder.runs.directory import RunDir
 from reorder.training import loop as training
 from reorder.training import setup as running
+from reorder.training.state import unwrapped
 
 
 def test_two_processes_equal_one_with_the_same_global_batch(whole, tmp_path):
@@ -160,7 +162,7 @@ def test_norms_biases_and_positions_can_be_spared_from_decay():
 def test_what_a_machine_cannot_do_is_named():
     with pytest.raises(ValueError, match=r"train.precision=float16 needs a GPU"):
         running.setup(experiment(precision="float16"))
-    world = running.World(0, 3, torch.device("cpu"))
+    world = World(0, 3, torch.device("cpu"))
     with pytest.raises(ValueError, match=r"train.batch_size=256 is not divisible by 3 processes"):
         running.setup(experiment(), world)
 
@@ -168,7 +170,7 @@ def test_what_a_machine_cannot_do_is_named():
 def test_a_compiled_model_trains_as_a_plain_one_does(monkeypatch):
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
     runs = [running.setup(experiment(compile=compiled)) for compiled in (False, True)]
-    assert running.unwrapped(runs[1].model) is not runs[1].model
+    assert unwrapped(runs[1].model) is not runs[1].model
     for run in runs:
         for images, labels in run.loader.epoch(0):
             training.train_step(run, images, labels)

@@ -32,6 +32,8 @@ from reorder.runs.directory import RunDir
 from reorder.training import loop as training
 from reorder.training import setup as running
 from reorder.training import trackers as track
+from reorder.training.checkpoint import restore, save
+from reorder.training.continuing import continued, reopen
 from reorder.training.signals import Stopped, StopSignals
 
 
@@ -108,7 +110,7 @@ def test_an_average_of_weights_goes_on_where_a_run_stopped(tmp_path, monkeypatch
 def test_a_finished_run_can_be_made_longer(whole, tmp_path):
     directory = RunDir(tmp_path / "run")
     training.train(experiment(), directory, QUIET)
-    longer = training.continued(directory.experiment(), ["train.epochs=6"])
+    longer = continued(directory.experiment(), ["train.epochs=6"])
     assert (longer.order.warmup_fraction, longer.order.policy_fraction) == pytest.approx((0.075, 0.15))
     directory.reopen(longer)
     assert json.loads((directory.path / "summary-3-epochs.json").read_text())["epochs"] == 3
@@ -121,18 +123,18 @@ def test_a_finished_run_can_be_made_longer(whole, tmp_path):
     assert {line["stage"] for line in lines[3:]} == {"frozen"}
     assert summary["order"] == whole.summary()["order"]
     with pytest.raises(ValueError, match=r"train.epochs=2 is less than the run's 6 epochs"):
-        training.continued(longer, ["train.epochs=2"])
+        continued(longer, ["train.epochs=2"])
     with pytest.raises(ValueError, match=r"--resume cannot change 'model.name'; it may change train.epochs"):
-        training.continued(longer, ["model.name=vit"])
+        continued(longer, ["model.name=vit"])
 
 
 def test_the_stages_of_a_run_that_is_made_longer_stay_at_their_very_steps(tmp_path):
     # 0.45 * 30 = 13.5 steps are 13; as a part of 50 steps they would be rounded to 14.
     directory, plan = RunDir(tmp_path / "run"), experiment(epochs=6)
     directory.create(plan)
-    running.save(running.setup(plan), directory)
-    longer = running.setup(training.continued(plan, ["train.epochs=10"]))
-    running.restore(longer, directory, QUIET)
+    save(running.setup(plan), directory)
+    longer = running.setup(continued(plan, ["train.epochs=10"]))
+    restore(longer, directory, QUIET)
     assert (longer.learner.start_step, longer.learner.stop_step) == (4, 13)
 
 
@@ -319,7 +321,7 @@ def test_every_epoch_is_tracked_although_the_run_was_stopped(tmp_path, monkeypat
             sent.append(step)
 
     monkeypatch.setitem(track.TRACKERS, "none", lambda *_: Recorder())
-    directory, save = RunDir(tmp_path / "run"), running.save
+    directory = RunDir(tmp_path / "run")
 
     def killed(run, where):
         save(run, where)
@@ -338,7 +340,7 @@ def test_every_epoch_is_tracked_although_the_run_was_stopped(tmp_path, monkeypat
 def test_runs_that_are_compared_are_continued_together(tmp_path, capsys):
     directory = RunDir(tmp_path / "run")
     training.train_with_comparison(experiment(epochs=1, compare=True), directory, QUIET)
-    longer = training.reopen(directory, ["train.epochs=2"], Display())
+    longer = reopen(directory, ["train.epochs=2"], Display())
     assert "1 epochs become 2: the learning rate goes on where the longer cosine" in capsys.readouterr().out
     runs = training.train_with_comparison(longer, directory, QUIET)
     assert [len(run.metrics()) for run in runs] == [2, 2, 2]

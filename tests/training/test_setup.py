@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import torch
 
 from reorder.orders.learner import FixedOrder, OrderLearner
-from reorder.training.setup import remember_policy
+from reorder.training.checkpoint import remember_policy
 
 
 def remembered(learner, steps_per_epoch, total_steps):

@@ -34,8 +34,9 @@ from reorder.report.results import expand
 from reorder.report.tables import terminal_table
 from reorder.report.write import Options, write_report, write_run_figures
 from reorder.runs.directory import RunDir
-from reorder.training.loop import continued, reopen, train_with_comparison
+from reorder.training.continuing import continued, reopen
 from reorder.training.loop import train as train_one
+from reorder.training.loop import train_with_comparison
 from reorder.training.signals import Stopped, StopSignals, requeue
 
 app = typer.Typer(
@@ -160,9 +161,6 @@ def prior(
     order: Annotated[
         list[Path] | None, typer.Option(help="An order file to measure too; repeat for more.")
     ] = None,
-    runs: Annotated[
-        list[Path] | None, typer.Option(help="A run with a fixed order, for the scatter; repeat.")
-    ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write.")] = Path("prior"),
     cache: Annotated[
         Path | None, typer.Option(help="Where codes are kept; default: ~/.cache/reorder.")
@@ -172,21 +170,20 @@ def prior(
 
     Patches become codes, which are laid out in each scan, in the orders given, and in a random one as the
     floor. LZMA by single codes and by pairs, and two conditional entropies, rank them. OUT gets prior.json,
-    table.md and prior.png, and with runs scatter.png: top-1 against reduction. `order.scan=prior` trains with
-    the scan that is found.
+    table.md and prior.png; `reorder report RUNS --prior OUT/prior.json` draws top-1 against reduction.
+    `order.scan=prior` trains with the scan that is found.
 
     Example: `reorder prior data.name=idx model.image_size=28 model.patch_size=4 --out prior/fashion`
 
     Example: `reorder prior paper/vit-imagenet-row data.root=imagenet --tokenizer chameleon --weights DIR`
 
-    Example: `reorder prior --runs runs/row --runs runs/column` (digits; a panel for each model)
     """
     from reorder.report.prior import write_prior  # here, for other commands do without it
 
     base, file, overrides, _ = _split_arguments(arguments or [])
     experiment = build(base, file, overrides)
     options = {"tokenizer": tokenizer, "codebook_size": codebook, "weights": weights, "images": images}
-    write_prior(experiment, options, scope, order or [], [RunDir(run) for run in runs or []], out, cache)
+    write_prior(experiment, options, scope, order or [], out, cache)
 
 
 @app.command()

@@ -14,8 +14,8 @@ from reorder.config import Experiment, Order, to_yaml
 from reorder.data.ranks import World
 from reorder.experiments.grids import Task, clock, with_threads
 from reorder.models.accuracy import evaluate
-from reorder.training.loop import train_step
 from reorder.training.setup import setup
+from reorder.training.step import train_step
 
 T = TypeVar("T")
 STEPS = 3

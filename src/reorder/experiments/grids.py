@@ -22,16 +22,16 @@ from typing import Any, NamedTuple
 
 import torch
 
-from reorder.config import Experiment, build, keys_that_matter
+from reorder.config import Experiment, Model, build, keys_that_matter
 from reorder.data import Dataset, Loader, load_dataset
 from reorder.data.ranks import World, accelerator
 from reorder.experiments.presets import PRESETS, preset, with_order
 from reorder.experiments.studies import STUDIES, Planned
-from reorder.models.classifier import create_model
+from reorder.models.classifier import model_of
 from reorder.models.patches import grid_of
 from reorder.orders.named import named_order
 from reorder.runs.directory import LOCKED, RunDir
-from reorder.training.setup import check_machine, check_option_keys
+from reorder.training.setup import check_machine
 
 
 class Task(NamedTuple):
@@ -214,7 +214,6 @@ def _digest(experiment: Experiment, needs: str | None) -> str:
 
 def check(task: Task) -> None:
     """Refuse what would fail only later: an impossible model or order."""
-    check_option_keys(task.experiment)
     _check_model(json.dumps(dataclasses.asdict(task.experiment.model)))
     if task.needs is None and task.experiment.order.scan != "prior":
         model = task.experiment.model
@@ -260,16 +259,8 @@ def check_here(tasks: list[Task]) -> None:
 @lru_cache
 def _check_model(settings: str) -> None:
     """Build a model without its memory."""
-    model = json.loads(settings)
-    size = model["image_size"]
     with torch.device("meta"):
-        create_model(
-            model["name"],
-            model["size"],
-            tuple(size) if isinstance(size, list) else size,
-            model["patch_size"],
-            **model["options"],
-        )
+        model_of(Model(**json.loads(settings)), channels=3, classes=1000)
 
 
 # From a run to its process

@@ -1,14 +1,15 @@
 """How well a model does: correctness of each image, top-1 and top-5, and their standard errors."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from reorder.data.ranks import gather
+from reorder.data import Loader
+from reorder.data.ranks import gather, on_any, union
 
 # n images, B in a batch
 
@@ -63,95 +64,28 @@ def evaluate(
     return Evaluation(correct.bool(), correct5.bool(), losses)
 
 
-class Spread(NamedTuple):
-    """How far an estimate would scatter over other draws of the same number of images."""
+def evaluate_loader(
+    model: nn.Module,
+    loader: Loader,
+    order: Tensor | None,
+    device: torch.device,
+    parts: int = 1,
+    before_batch: Callable[[], None] | None = None,
+) -> Evaluation:
+    """Evaluate on all validation images, each rank its share, every batch in so many parts to save memory.
 
-    sem: float  # standard error: the deviation over the resamples
-    low: float  # 95% interval: their 2.5th and 97.5th percentiles
-    high: float
-
-
-def bootstrap(correct: Tensor, resamples: int = 2000, generator: torch.Generator | None = None) -> Spread:
-    """The spread of mean(correct) over resamples of the n images with replacement.
-
-    The sum of n draws from zeros and ones is binomial, so each resample is one draw.
+    `before_batch` is called before every batch that all ranks have.
     """
-    correct = _outcomes(correct, "correct")
-    _check_resamples(resamples)
-    count = torch.full((resamples,), float(len(correct)), dtype=torch.float64)
-    rate = correct.mean().expand(resamples)
-    return _spread(torch.binomial(count, rate, generator=generator) / len(correct))
 
+    def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        share = len(loader.dataset.validation) // loader.world_size
+        together = share // (loader.batch_size // loader.world_size)  # batches that every rank has
+        for number, batch in enumerate(loader.validate()):
+            if before_batch is not None and number < together:
+                before_batch()
+            yield from zip(*(column.chunk(parts) for column in batch), strict=True)
 
-def bootstrap_sem(correct: Tensor, resamples: int = 2000, generator: torch.Generator | None = None) -> float:
-    """The standard error of mean(correct), zeros and ones (n,), by the bootstrap."""
-    return bootstrap(correct, resamples, generator).sem
-
-
-class PairedDifference(NamedTuple):
-    """How much more often A is right than B on the same images, and whether chance explains it."""
-
-    difference: float  # mean(A) - mean(B)
-    spread: Spread
-    only_a: int  # images that A alone has right
-    only_b: int
-    p_value: float  # McNemar's: of a split of the discordant images this uneven, if A and B were equally good
-    test: str  # how it was computed
-
-
-def paired_difference(
-    correct_a: Tensor,
-    correct_b: Tensor,
-    resamples: int = 2000,
-    generator: torch.Generator | None = None,
-) -> PairedDifference:
-    """Compare two models, zeros and ones (n,) for the same n images, by paired bootstrap and McNemar's test.
-
-    An image adds 1, -1 or 0 to the difference, so a resample is one draw from a trinomial: a binomial number
-    of discordant images, of which a binomial number are right in A alone.
-    """
-    a, b = _outcomes(correct_a, "correct_a"), _outcomes(correct_b, "correct_b")
-    if len(a) != len(b):
-        raise ValueError(f"a paired difference needs the same images, got {len(a)} and {len(b)}")
-    _check_resamples(resamples)
-    only_a, only_b, images = int((a > b).sum()), int((a < b).sum()), len(a)
-    discordant = only_a + only_b
-    count = torch.full((resamples,), float(images), dtype=torch.float64)
-    differ = torch.binomial(count, torch.full_like(count, discordant / images), generator=generator)
-    for_a = torch.binomial(differ, torch.full_like(count, only_a / max(discordant, 1)), generator=generator)
-    spread = _spread((2 * for_a - differ) / images)
-    return PairedDifference((only_a - only_b) / images, spread, only_a, only_b, *mcnemar(only_a, only_b))
-
-
-EXACT_BELOW = 25  # discordant images; the chi-square approximation is the usual choice from there on
-
-
-def mcnemar(only_a: int, only_b: int) -> tuple[float, str]:
-    """McNemar's two-sided p-value from the images that one model alone has right, and its kind of test."""
-    discordant, fewer = only_a + only_b, min(only_a, only_b)
-    if discordant < EXACT_BELOW:
-        tail = sum(math.comb(discordant, k) for k in range(fewer + 1)) / 2**discordant
-        return min(1.0, 2 * tail), "exact binomial"
-    statistic = max(abs(only_a - only_b) - 1, 0) ** 2 / discordant
-    return math.erfc(math.sqrt(statistic / 2)), "chi-square with continuity correction"
-
-
-def _outcomes(correct: Tensor, name: str) -> Tensor:
-    """Zeros and ones (n,), checked, as float64 on the CPU."""
-    correct = torch.as_tensor(correct)
-    if correct.dim() != 1 or len(correct) == 0:
-        raise ValueError(f"{name} must be of shape (n,) with n > 0, got {tuple(correct.shape)}")
-    if not ((correct == 0) | (correct == 1)).all():
-        raise ValueError(f"{name} must hold zeros and ones, one per image")
-    return correct.double().cpu()
-
-
-def _check_resamples(resamples: int) -> None:
-    if resamples < 2:
-        raise ValueError(f"resamples must be at least 2, got {resamples}")
-
-
-def _spread(estimates: Tensor) -> Spread:
-    """The spread of estimates (resamples,)."""
-    low, high = estimates.quantile(estimates.new_tensor([0.025, 0.975])).tolist()
-    return Spread(estimates.std().item(), low, high)
+    result = evaluate(model, batches(), order, device)
+    if on_any([loader.has_news], device)[0]:
+        loader.share(union(loader.broken))
+    return result

@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 from torch import Tensor, nn
 
+from reorder.config import Model
 from reorder.models.backbones import BACKBONES, SIZES, Size
 from reorder.models.patches import Tokens, grid_of, initial_std
 
@@ -73,3 +74,16 @@ def create_model(
     grid = grid_of(image_size, patch_size)
     tokens = Tokens(grid, patch_size, channels, size.width, positions)
     return Classifier(tokens, BACKBONES[name](size, grid, **options), grid, size.width, classes)
+
+
+def model_of(settings: Model, channels: int, classes: int) -> Classifier:
+    """The classifier that a configuration describes, for data of so many channels and classes."""
+    for key in settings.options:
+        if key in ("name", "size", "image_size", "patch_size", "channels", "classes"):
+            raise ValueError(
+                f"model.options.{key} is no option of a backbone; use model.{key}, or the data's"
+            )
+    size, shape = settings.size, settings.image_shape
+    return create_model(
+        settings.name, size, shape, settings.patch_size, channels, classes, **settings.options
+    )

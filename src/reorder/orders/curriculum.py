@@ -5,6 +5,11 @@ import math
 WARM_UP, POLICY, FROZEN = STAGES = ("warm-up", "policy", "frozen")
 
 
+def stage_steps(total_steps: int, warmup_fraction: float, policy_fraction: float) -> tuple[int, int]:
+    """The steps of a run at which the policy stage starts and stops."""
+    return round(warmup_fraction * total_steps), round((warmup_fraction + policy_fraction) * total_steps)
+
+
 def stage(step: int, start_step: int, stop_step: int) -> str:
     """Which of the three parts of the curriculum a step belongs to; the policy learns in [start, stop)."""
     if step < start_step:

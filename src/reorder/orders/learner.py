@@ -128,8 +128,8 @@ class OrderLearner(nn.Module):
             estimator = Estimator(estimator, start_at_zero=baseline_start == "zero")
         self.estimator = estimator
         self.register_buffer("first", named_order("row", grid) if warmup_order == "row" else start)
-        self.start_step = round(warmup_fraction * total_steps)
-        self.stop_step = round((warmup_fraction + policy_fraction) * total_steps)
+        stages = curriculum.stage_steps(total_steps, warmup_fraction, policy_fraction)
+        self.start_step, self.stop_step = stages
         self.peak_temperature = peak_temperature
         self.seed = seed
         self.learn = learn

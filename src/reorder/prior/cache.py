@@ -8,6 +8,7 @@ facts.json              what is known of them; written last, so that its presenc
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,40 @@ import numpy as np
 from safetensors.torch import load_file, save
 
 from reorder.orders.disk import checksum, replace_file, replacing
+from reorder.orders.schema import (
+    OBJECT,
+    TEXT,
+    TRUTH,
+    Rules,
+    Unreadable,
+    checked_by,
+    list_of,
+    number,
+    read_file,
+    whole,
+)
 from reorder.prior.tokenizers import Fitted
-from reorder.runs.schemas import Unreadable, read
+
+KEPT = {"version": whole(0), "sha256": TEXT}
+TOKENIZER = KEPT | {"settings": OBJECT}
+FACTS = KEPT | {
+    "facts": {
+        "tokenizer": TEXT,
+        "images": whole(1),
+        "codebook_size": whole(1),
+        "codes_used": whole(0),
+        "perplexity": number(0),
+        "collapsed": TRUTH,
+        "broken": list_of(TEXT),
+        "mse_of_variance?": number(0),
+    }
+}
+RULES: dict[str, Rules] = {"facts.json": FACTS, "tokenizer.json": TOKENIZER}
+
+
+def default_cache() -> Path:
+    """Where codes are kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "reorder"
 
 
 class Cache:
@@ -71,7 +104,7 @@ class Cache:
     def _read(self, name: str) -> dict[str, Any] | None:
         """What is known of a file; none if that is missing or damaged, and so to be made again."""
         try:
-            kept: dict[str, Any] = read(self.path / name)
+            kept: dict[str, Any] = read_file(self.path / name, checked_by(RULES[name]), "remove it")
         except Unreadable:
             raise
         except ValueError:

@@ -17,8 +17,9 @@ from reorder.config import Data, images_of
 from reorder.orders.scans import SCANS
 from reorder.report.comparisons import ROW, Comparison
 from reorder.report.figures import Curve, draw_curves, stage_spans
-from reorder.report.results import Mean, Name, Result, by_order, scan_name, start_of, top1
+from reorder.report.results import Name, Result, by_order, scan_name, start_of, top1
 from reorder.runs.schemas import read
+from reorder.runs.statistics import Mean
 
 # Okabe and Ito's colours; a hatch or a marker says the same in print.
 COLOURS = {

@@ -8,22 +8,18 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from reorder.models.accuracy import PairedDifference, paired_difference
 from reorder.orders.scans import SCANS
-from reorder.report.results import (
+from reorder.report.results import Name, Result, by_order, extra_keys, start_of, top1
+from reorder.runs.statistics import (
     Mean,
-    Name,
-    Result,
-    by_order,
-    extra_keys,
+    PairedDifference,
+    blocked_f_test,
     fullest,
     mean_over_seeds,
+    paired_difference,
     seeds_left_out,
-    start_of,
-    top1,
 )
 
-ROUNDING = 1e-9  # less than any image changes an accuracy
 ROW, START, NOISE, BEST = "row-major", "its start, fixed", "equal noise", "best fixed scan"
 
 
@@ -57,15 +53,6 @@ class Comparison(NamedTuple):
     def mean(self) -> Mean:
         """The mean difference over seeds."""
         return mean_over_seeds(self.differences, [pair.shares for pair in self.pairs])
-
-
-def p_value(mean: Mean) -> float | None:
-    """Of a paired t-test over seeds, two-sided; None below two seeds, or if all differ by the same."""
-    if mean.seed_error is None or mean.seed_error < ROUNDING:
-        return None
-    from scipy.stats import t  # here, for it takes as long to import as all the rest
-
-    return float(2 * t.sf(abs(mean.value) / mean.seed_error, mean.seeds - 1))
 
 
 class Compared(NamedTuple):
@@ -234,22 +221,3 @@ def sensitivities(results: Sequence[Result]) -> tuple[list[Sensitivity], list[st
         means = dict(zip(kept, values.mean(1).tolist(), strict=True))
         found.append(Sensitivity(model, data, means, len(seeds), error, p_value))
     return found, notes
-
-
-def blocked_f_test(values: np.ndarray) -> tuple[float, float]:
-    """Of values (treatments, blocks): the error of the difference of two treatments' means, and the p-value.
-
-    A two-way analysis of variance without interaction.
-    """
-    from scipy.stats import f  # here, for it takes as long to import as all the rest
-
-    treatments, blocks = values.shape
-    by_treatment = values.mean(1, keepdims=True) - values.mean()
-    rest = values - values.mean(0) - by_treatment
-    freedom = (treatments - 1) * (blocks - 1)
-    residual = float((rest**2).sum()) / freedom
-    explained = blocks * float((by_treatment**2).sum()) / (treatments - 1)
-    if explained < ROUNDING**2:  # a model that is indifferent to the order has no error either
-        return math.sqrt(2 * residual / blocks), 1.0
-    p_value = float(f.sf(explained / max(residual, ROUNDING**2), treatments - 1, freedom))
-    return math.sqrt(2 * residual / blocks), p_value

@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import logging
 import os
 import re
 import shutil
@@ -14,70 +13,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reorder.config import Experiment, build, images_of
+from reorder.config import build, images_of
 from reorder.data.ranks import World, wait_for_all
-from reorder.models.accuracy import PairedDifference, bootstrap, paired_difference
 from reorder.orders.disk import replace_file, replacing, temporary_name
 from reorder.orders.distances import kendall_tau
 from reorder.orders.files import load_order
 from reorder.orders.named import random_order
 from reorder.orders.scans import SCANS
 from reorder.report.tables import Cell, Number, PValue, Table, write_table
-from reorder.runs.directory import RunDir, fitting
+from reorder.runs.directory import RunDir
 from reorder.runs.schemas import read
-from reorder.training.loop import validate
-from reorder.training.setup import Run, learner_of, load_tensors, restore_stages, setup, unwrapped
+from reorder.runs.statistics import PairedDifference, bootstrap, paired_difference
+from reorder.runs.trained import Trained, load_trained
 
 # N patches, n images
-
-logger = logging.getLogger(__name__)
-
-
-def load_run(directory: RunDir, experiment: Experiment | None = None, world: World | None = None) -> Run:
-    """A run's model and learner as its last checkpoint left them; an experiment with other data may be given.
-
-    Other data are prepared as they would be for training.
-    """
-    own = directory.experiment()
-    checkpoint, damaged = directory.load_checkpoint()
-    for name in damaged:
-        logger.warning("%s/checkpoints/%s is damaged; using the one before", directory.path, name)
-    if checkpoint is None:
-        raise ValueError(
-            f"{directory.path} has no checkpoint yet; train it with: reorder train --resume {directory.path}"
-        )
-    tensors, state = checkpoint
-    experiment = experiment or own
-    if experiment.train.precision == "float16" and (world is None or world.device.type == "cpu"):
-        experiment = dataclasses.replace(
-            experiment, train=dataclasses.replace(experiment.train, precision="float32")
-        )
-    run = setup(experiment, world, directory.prior())
-    model = unwrapped(run.model)
-    with fitting(directory):
-        classes, channels = len(tensors["model.head.bias"]), model.tokens.image_shape[0]
-        pixels = tensors["model.tokens.patch_embed.proj.weight"].shape[1]
-    trained_channels = pixels // own.model.patch_size**2
-    if (classes, trained_channels) != (model.head.out_features, channels):
-        raise ValueError(
-            f"data.name={run.experiment.data.name} has {model.head.out_features} classes and {channels} "
-            f"channels; the model of {directory.path} knows {classes} and {trained_channels}"
-        )
-    if "start_step" not in state:
-        run.learner = learner_of(own, model.grid, run.initial, _total_steps(run, own, state))
-    with fitting(directory):
-        load_tensors(run, tensors)
-    restore_stages(run.learner, state)
-    run.step = state["step"]
-    return run
-
-
-def _total_steps(run: Run, own: Experiment, state: dict[str, Any]) -> int:
-    """The steps of the whole run, by its own data, for an older checkpoint that does not say its stages."""
-    if state["metrics"]:
-        last = state["metrics"][-1]
-        return own.train.epochs * (last["step"] // last["epoch"])
-    return setup(dataclasses.replace(run.experiment, data=own.data), run.world, run.prior).total_steps
 
 
 def evaluate_run(
@@ -90,20 +39,20 @@ def evaluate_run(
     """
     run = _load_with_data(directory, overrides, world)
     if order_file is None:
-        return _evaluate(directory, run, run.learner.order(run.step - 1), "own")
-    return _evaluate(directory, run, load_order(order_file, unwrapped(run.model).grid).order, order_file.stem)
+        return _evaluate(directory, run, run.order, "own")
+    return _evaluate(directory, run, load_order(order_file, run.model.grid).order, order_file.stem)
 
 
-def _load_with_data(directory: RunDir, overrides: list[str], world: World | None) -> Run:
+def _load_with_data(directory: RunDir, overrides: list[str], world: World | None) -> Trained:
     """A run's last checkpoint, with other data if there are overrides."""
     for override in overrides:
         if "=" not in override:
             raise ValueError(f"--data takes key=value, such as root=DIR, got {override!r}")
     changes = [f"data.{override.removeprefix('data.')}" for override in overrides]
-    return load_run(directory, build(directory.experiment(), overrides=changes), world)
+    return load_trained(directory, build(directory.experiment(), overrides=changes).data, world)
 
 
-def _evaluate(directory: RunDir, run: Run, order: Tensor, name: str) -> tuple[Path, dict[str, Any]]:
+def _evaluate(directory: RunDir, run: Trained, order: Tensor, name: str) -> tuple[Path, dict[str, Any]]:
     """The directory and result of a named order (N,), measured unless it was before."""
     about = {
         "data": dataclasses.asdict(run.experiment.data),
@@ -123,9 +72,9 @@ def _evaluate(directory: RunDir, run: Run, order: Tensor, name: str) -> tuple[Pa
     return where, read(where / "result.json")
 
 
-def _measure(run: Run, order: Tensor) -> tuple[Tensor, dict[str, Any]]:
+def _measure(run: Trained, order: Tensor) -> tuple[Tensor, dict[str, Any]]:
     """Correctness (n,) of the validation images read in an order (N,), and what it amounts to."""
-    result = validate(run, order)
+    result = run.evaluate(order)
     numbers: dict[str, Any] = {
         "images": len(result.correct),
         "loss": result.loss,
@@ -166,8 +115,8 @@ def order_sensitivity(directory: RunDir, overrides: list[str], world: World | No
     it, unless it is of other data.
     """
     run = _load_with_data(directory, overrides, world)
-    grid = unwrapped(run.model).grid
-    own = run.learner.order(run.step - 1).cpu()
+    grid = run.model.grid
+    own = run.order
     tried = {"own": own, **{name: scan(*grid) for name, scan in SCANS.items()}}
     # Not of the seed itself: order.scan=random has trained in that one.
     other = random_order(grid, run.experiment.train.seed + 1)

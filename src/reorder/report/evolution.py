@@ -1,6 +1,5 @@
 """How a policy moved: the slot of every patch through a run, the distance from the start, central patches."""
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -114,18 +113,3 @@ def centre_shift(
     # From where the run started; the paper's shifts are "relative to their initial raster order".
     earlier = np.argsort(initial) - np.argsort(found)
     return float(earlier[central(grid, radius)].mean())
-
-
-class Interval(NamedTuple):
-    low: float
-    high: float
-
-
-def student_interval(values: Sequence[float]) -> Interval | None:
-    """Student's 95% confidence interval of the mean of independent values; None for fewer than two."""
-    if len(values) < 2:
-        return None
-    from scipy.stats import t  # here, for it takes as long to import as all the rest
-
-    half = t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
-    return Interval(float(np.mean(values) - half), float(np.mean(values) + half))

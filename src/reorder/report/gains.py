@@ -9,18 +9,8 @@ import numpy as np
 
 from reorder.report.comparisons import BEST, NOISE, ROW, START, Comparison, Pair, pair_up
 from reorder.report.evaluation import TRAINING_ONLY
-from reorder.report.results import (
-    SETTINGS,
-    Mean,
-    Result,
-    by_order,
-    extra_keys,
-    fullest,
-    mean_over_seeds,
-    seeds_left_out,
-    settings_of,
-    start_of,
-)
+from reorder.report.results import SETTINGS, Result, by_order, extra_keys, settings_of, start_of
+from reorder.runs.statistics import Mean, fullest, mean_over_seeds, seeds_left_out
 
 # n images
 

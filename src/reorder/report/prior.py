@@ -7,20 +7,19 @@ from reorder.config import Experiment
 from reorder.data.progress import Display
 from reorder.models.patches import grid_of
 from reorder.orders.disk import check_writable, replace_file
+from reorder.prior.cache import default_cache
 from reorder.prior.codes import encode_dataset
 from reorder.prior.ranking import (
     check,
     describe_choice,
     describe_codes,
-    markdown_tables,
     measure,
     named_orders,
-    terminal_tables,
 )
 from reorder.report.figures import save_figure
-from reorder.report.prior_figures import match_run, points_of, prior_figure, scatter_figure
+from reorder.report.prior_figures import prior_figure
+from reorder.report.prior_tables import markdown_tables, terminal_tables
 from reorder.runs.directory import RunDir
-from reorder.training.prior_choice import default_cache
 
 
 def write_prior(
@@ -28,7 +27,6 @@ def write_prior(
     options: dict[str, Any],
     scope: str,
     order_files: list[Path],
-    runs: list[RunDir],
     out: Path,
     cache: Path | None,
 ) -> dict[str, Any]:
@@ -42,19 +40,14 @@ def write_prior(
     grid = grid_of(experiment.model.image_shape, experiment.model.patch_size)
     check(grid, options["images"] or 2, scope)
     named = named_orders(grid, order_files)
-    matched = [match_run(run, experiment.data, grid, named) for run in runs]
     display = Display()
     codes = encode_dataset(experiment, **options, cache=cache or default_cache(), display=display)
     prior = measure(codes, named, scope, display)
     prior["data"] = {"name": experiment.data.name, "root": experiment.data.root}
-    if runs:
-        prior["runs"] = points_of(prior, matched)
     out.mkdir(parents=True, exist_ok=True)
     RunDir(out).write_prior(prior)
     replace_file(out / "table.md", markdown_tables(prior))
     save_figure(prior_figure(prior), out / "prior.png")
-    if runs:
-        save_figure(scatter_figure(prior["runs"]), out / "scatter.png")
     each = "each image" if scope == "image" else "streams of many images"
     display.say(f"reduction of {each}, compression ratio, and bits per code:")
     for table in terminal_tables(prior):

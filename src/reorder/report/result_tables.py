@@ -7,30 +7,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reorder.report.comparisons import (
-    Compared,
-    Comparison,
-    p_value,
-    sensitivities,
-)
-from reorder.report.evolution import Evolution, central, centre_shift, evolution, student_interval
+from reorder.report.comparisons import Compared, Comparison, sensitivities
+from reorder.report.evolution import Evolution, central, centre_shift, evolution
 from reorder.report.gains import Gain, gains, setting_changes
 from reorder.report.results import (
     Collection,
-    Mean,
     Name,
     Result,
     by_order,
-    fullest,
-    mean_over_seeds,
     policy_of,
     rank,
-    seeds_left_out,
     settings_of,
     start_of,
     top1,
 )
 from reorder.report.tables import Cell, Number, PValue, Table, from_csv
+from reorder.runs.statistics import Mean, fullest, mean_over_seeds, p_value, seeds_left_out, student_interval
 
 IMAGES = "by bootstrap over the validation images; it does not include the variation between seeds"
 COSTS = ("images/s", "parameters", "training steps (min)", "wall time (min)")

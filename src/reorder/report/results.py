@@ -5,7 +5,7 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -16,6 +16,7 @@ from reorder.config import Experiment, Order, images_of, keys_that_matter, readi
 from reorder.models.backbones import BACKBONES
 from reorder.orders.scans import SCANS
 from reorder.runs.directory import History, RunDir
+from reorder.runs.statistics import Mean, mean_over_seeds
 
 # S seeds, n images
 
@@ -264,61 +265,6 @@ def _once(results: list[Result], notes: list[str]) -> tuple[list[Result], list[s
         else:
             kept[name] = result
     return list(kept.values()), notes
-
-
-class Mean(NamedTuple):
-    """A mean over seeds, with its standard errors over seeds and over images."""
-
-    value: float
-    seed_error: float | None  # None for a single seed
-    image_error: float | None  # None if the images of the seeds are not known to be the same
-    seeds: int
-
-
-def mean_over_seeds(values: Sequence[float] | np.ndarray, per_image: Sequence[np.ndarray | None]) -> Mean:
-    """The mean of one value per seed (S,); per_image (S, n) are the images' shares in them.
-
-    The seeds share their images, so the error over images is that of each image's mean over seeds.
-    """
-    seeds = len(values)
-    seed_error = float(np.std(values, ddof=1) / math.sqrt(seeds)) if seeds > 1 else None
-    image_error = None
-    known = [shares for shares in per_image if shares is not None]
-    if len(known) == seeds and len({len(shares) for shares in known}) == 1:
-        image_error = float(np.mean(known, axis=0).std() / math.sqrt(len(known[0])))
-    return Mean(float(np.mean(values)), seed_error, image_error, seeds)
-
-
-def fullest(have: Mapping[Named, Set[Had]], least: int = 1) -> tuple[list[Named], set[Had]]:
-    """Those that together make the most runs, and what all of them have, such as seeds.
-
-    At `least` so many if possible, and then two seeds if possible: one has no error.
-    """
-
-    def holders(shared: Set[Had]) -> list[Named]:
-        return [name for name, had in have.items() if shared <= had]
-
-    candidates: dict[frozenset[Had], None] = {}  # what any of them share
-    for had in have.values():
-        candidates |= dict.fromkeys([frozenset(had), *(shared & had for shared in candidates)])
-    candidates.pop(frozenset(), None)
-    if not candidates:
-        return [], set()
-
-    def merit(shared: Set[Had]) -> tuple[int, int, int, int]:
-        count = len(holders(shared))
-        return min(count, least), min(len(shared), 2), count * len(shared), count
-
-    best = max(candidates, key=merit)
-    return holders(best), set(best)
-
-
-def seeds_left_out(about: str, have: Mapping[str, Set[int]], kept: list[str], seeds: Set[int]) -> list[str]:
-    """A note on what was not kept of several that have seeds, if anything."""
-    if all(had == seeds for had in have.values()):
-        return []
-    found = f"{', '.join(kept)} with seed {', '.join(map(str, sorted(seeds)))}" if kept else "nothing"
-    return [f"{about}: of {found}; what does not share those seeds is left out."]
 
 
 Name = tuple[str, str, str]  # model, data, order

@@ -36,7 +36,8 @@ from torch import Tensor
 
 from reorder.config import Experiment, difference, to_yaml
 from reorder.orders.disk import checksum, discard, naming, replace_file, replacing, sync, temporary_name
-from reorder.runs.schemas import Unreadable, read
+from reorder.orders.schema import Unreadable
+from reorder.runs.schemas import read
 
 LOCK = ".lock"
 LOCKED = "REORDER_LOCKED"  # in the environment: the directory whose lock was handed to this process

@@ -1,15 +1,9 @@
-"""What every file that is read from a run, or from the prior's cache, must hold: a rule for each key.
+"""What every file that is read from a run must hold; `read` is the one way to such a file."""
 
-`read` is the one way to such a file. What it returns has been checked, so that nobody else has to; what is
-missing, unreadable or wrong is a ValueError of one line that names the file, the key and the value found.
-"""
-
-import errno
 import json
-import reprlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,76 +13,31 @@ from torch import Tensor
 from reorder.config import Experiment, build
 from reorder.models.backbones import BACKBONES
 from reorder.orders.scans import SCANS
+from reorder.orders.schema import (
+    ANY_NUMBER,
+    FLOATS,
+    FRACTION,
+    LARGEST,
+    OBJECT,
+    TEXT,
+    TEXT_OR_NONE,
+    Rule,
+    array,
+    check,
+    check_order,
+    checked_by,
+    list_of,
+    number,
+    one_of,
+    read_file,
+    read_json,
+    shown,
+    whole,
+)
 
 # M moments of a run, N patches, n images
 
 POLICIES = ("none", "noise", "global", "random")
-LARGEST = 1e300  # larger numbers overflow when they are computed with
-LARGEST_INTEGER = 2**63 - 1
-# Errors of the disk that speak of the file itself, not of who reads it or when.
-DAMAGE = (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EIO)
-
-
-class Unreadable(ValueError):
-    """A file that may well be sound, but cannot be read here and now: without permission, for example."""
-
-
-# Rules
-
-
-class Rule(NamedTuple):
-    """What a value must be, in words, and whether it is."""
-
-    words: str
-    holds: Callable[[Any], bool]
-
-
-Rules = Mapping[str, Any]  # a rule, or more rules, for each key; one that may be missing ends in ?
-
-
-def number(low: float, high: float = LARGEST) -> Rule:
-    words = f"a number of at least {low:g}" if high == LARGEST else f"a number from {low:g} to {high:g}"
-    return Rule(words, lambda value: type(value) in (int, float) and low <= value <= high)
-
-
-def whole(low: int) -> Rule:
-    return Rule(
-        f"an integer from {low} up", lambda value: type(value) is int and low <= value <= LARGEST_INTEGER
-    )
-
-
-def one_of(choices: Collection[str]) -> Rule:
-    return Rule(f"one of {', '.join(choices)}", lambda value: isinstance(value, str) and value in choices)
-
-
-def list_of(rule: Rule, length: int | None = None) -> Rule:
-    def holds(value: Any) -> bool:
-        return isinstance(value, list) and length in (None, len(value)) and all(map(rule.holds, value))
-
-    return Rule(f"a list of {'' if length is None else f'{length}, each '}{rule.words}", holds)
-
-
-def array(types: tuple[type, ...], dimensions: int) -> Rule:
-    """An array without NaN or infinity."""
-
-    def holds(value: Any) -> bool:
-        fits = isinstance(value, np.ndarray) and value.dtype in types and value.ndim == dimensions
-        return fits and bool(np.isfinite(value).all())
-
-    return Rule(f"an array of {dimensions} dimensions of finite {types[0].__name__}", holds)
-
-
-ANY_NUMBER = Rule(  # a loss may be infinite, or not a number
-    "a number", lambda value: type(value) is float or (type(value) is int and abs(value) <= LARGEST)
-)
-FRACTION = number(0, 1)
-TEXT = Rule("text", lambda value: isinstance(value, str))
-TEXT_OR_NONE = Rule("text or null", lambda value: value is None or isinstance(value, str))
-TRUTH = Rule("true or false", lambda value: type(value) is bool)
-OBJECT = Rule("an object", lambda value: isinstance(value, dict))
-FLOATS = (np.float64, np.float32)
-
-# What the files hold
 
 SUMMARY = {
     "model": one_of(BACKBONES),
@@ -165,58 +114,13 @@ RESULT = {
     "loss_sem": ANY_NUMBER,
     **{f"{name}{end}": rule for name in ("top1", "top5") for end, rule in SPREAD.items()},
 }
-KEPT = {"version": whole(0), "sha256": TEXT}
-TOKENIZER = KEPT | {"settings": OBJECT}
-FACTS = KEPT | {
-    "facts": {
-        "tokenizer": TEXT,
-        "images": whole(1),
-        "codebook_size": whole(1),
-        "codes_used": whole(0),
-        "perplexity": number(0),
-        "collapsed": TRUTH,
-        "broken": list_of(TEXT),
-        "mse_of_variance?": number(0),
-    }
-}
-
-
-def check(value: Any, rule: Rule | Rules, name: str = "it") -> None:
-    """Refuse a value that breaks a rule, or an object of which a key does."""
-    if isinstance(rule, Rule):
-        if not rule.holds(value):
-            raise ValueError(f"{name} must be {rule.words}, found {_shown(value)}")
-        return
-    check(value, OBJECT, name)
-    for key, inner in rule.items():
-        if (plain := key.removesuffix("?")) in value:
-            check(value[plain], inner, f'"{plain}"' if name == "it" else f'{name[:-1]}.{plain}"')
-        elif plain == key:
-            raise ValueError(f'{name} lacks "{key}"')
-
-
-def _shown(value: Any) -> str:
-    """A value in a few words."""
-    if isinstance(value, np.ndarray | Tensor):
-        return f"{value.dtype} of shape {tuple(value.shape)}"
-    return " ".join(reprlib.repr(value).split())
-
-
-def check_order(order: Any, patches: int, name: str) -> None:
-    """Refuse an order that does not name every patch once."""
-    if sorted(order) != list(range(patches)):
-        raise ValueError(f"{name} does not name each of {patches} patches once")
 
 
 # Files by their names
 
 
-def _json(path: Path) -> Any:
-    return json.loads(path.read_bytes())
-
-
 def _summary(path: Path) -> Any:
-    content = _json(path)
+    content = read_json(path)
     check(content, SUMMARY)
     check_order(content["order"], content["grid"][0] * content["grid"][1], '"order"')
     return content
@@ -236,7 +140,7 @@ def _policy(path: Path) -> Any:
     moments, patches = found["logits"].shape
     for key in ("epochs", "stages", "temperatures"):
         if found[key].shape != (moments,) or not moments:
-            raise ValueError(f'"{key}" is {_shown(found[key])}, but there are {moments} moments')
+            raise ValueError(f'"{key}" is {shown(found[key])}, but there are {moments} moments')
     check_order(found["initial"].tolist(), len(found["initial"]), '"initial"')
     if patches not in (0, len(found["initial"])):
         raise ValueError(f'"logits" are of {patches} patches, "initial" of {len(found["initial"])}')
@@ -246,7 +150,7 @@ def _policy(path: Path) -> Any:
 
 
 def _drawn_prior(path: Path) -> Any:
-    content = _json(path)
+    content = read_json(path)
     check(content, DRAWN_PRIOR)
     for name, kinds in content["orders"].items():
         check(kinds, OBJECT, f'"orders.{name}"')
@@ -275,44 +179,23 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         return load_file(path)
 
 
-def _plain(rules: Rule | Rules, load: Callable[[Path], Any] = _json) -> Callable[[Path], Any]:
-    """A reader of files that one check is enough for."""
-
-    def read_checked(path: Path) -> Any:
-        content = load(path)
-        check(content, rules)
-        return content
-
-    return read_checked
-
-
 AGAIN = "remove summary.json and continue the run, which writes it again"
 FILES: dict[str, tuple[Callable[[Path], Any], str]] = {  # how each is read, and what to do if it cannot be
     "config.yaml": (_config, "mend it, or remove the run directory to start anew"),
     "summary.json": (_summary, "remove it and continue the run, which writes it again"),
     "metrics.jsonl": (_metrics, AGAIN),
     "policy.npz": (_policy, AGAIN),
-    "correct.npy": (_plain(CORRECT, np.load), AGAIN),
-    "prior.json": (_plain(PRIOR), "remove it to have it measured again"),
+    "correct.npy": (checked_by(CORRECT, np.load), AGAIN),
+    "prior.json": (checked_by(PRIOR), "remove it to have it measured again"),
     "drawn prior": (_drawn_prior, "give what `reorder prior` wrote"),
-    "sha256.json": (_plain(SUMS), "start anew"),
-    "weights.safetensors": (_plain(WEIGHTS, _tensors), "start anew"),
+    "sha256.json": (checked_by(SUMS), "start anew"),
+    "weights.safetensors": (checked_by(WEIGHTS, _tensors), "start anew"),
     "state.pt": (_state, "start anew"),
-    "result.json": (_plain(RESULT), "remove its directory to evaluate anew"),
-    "facts.json": (_plain(FACTS), "remove it to have it measured again"),
-    "tokenizer.json": (_plain(TOKENIZER), "remove it to have it fitted again"),
+    "result.json": (checked_by(RESULT), "remove its directory to evaluate anew"),
 }
 
 
 def read(path: Path, kind: str | None = None) -> Any:
     """What a file holds, checked; its name says what kind of file it is, unless that is given."""
     load, remedy = FILES[kind or path.name]
-    try:
-        return load(path)
-    except FileNotFoundError:
-        raise ValueError(f"{path} is missing; {remedy}") from None
-    except Exception as error:  # damaged files make their readers raise almost anything
-        if isinstance(error, OSError) and error.strerror and error.errno not in DAMAGE:
-            raise Unreadable(f"cannot read {path}: {error.strerror}") from None
-        said = (str(error).replace(str(path), "it").strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(f"{path} is damaged: {said}; {remedy}") from error
+    return read_file(path, load, remedy)

@@ -2,41 +2,25 @@
 
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
-
-from reorder.config import Experiment, build, reading_of
+from reorder.config import Experiment, reading_of
 from reorder.data.progress import Display, Progress
-from reorder.data.ranks import ALONE, World, from_first, on_any, union, wait_for_all
-from reorder.models.accuracy import Evaluation, bootstrap_sem, evaluate
-from reorder.orders import curriculum
+from reorder.data.ranks import ALONE, World, from_first, on_any, union
 from reorder.orders.distances import kendall_tau
-from reorder.orders.estimators import mean_over_ranks
-from reorder.orders.files import load_order, save_order
 from reorder.orders.learner import policy_metrics
 from reorder.runs.directory import RunDir
 from reorder.training import trackers as track
-from reorder.training.setup import (
-    MOST_SKIPPED,
-    Run,
-    SoFar,
-    derive_seed,
-    over_all_ranks,
-    remember_policy,
-    restore,
-    save,
-    setup,
-    unwrapped,
-)
+from reorder.training.checkpoint import MOST_SKIPPED, remember_policy, restore, save
+from reorder.training.setup import setup
 from reorder.training.signals import Stopped, StopSignals
+from reorder.training.state import Run, SoFar, over_all_ranks, unwrapped
+from reorder.training.step import train_step
+from reorder.training.summary import finish
+from reorder.training.validation import stop_if_asked, validate
 
 
 def train(
@@ -104,13 +88,6 @@ def train_run(run: Run, directory: RunDir, display: Display, stop: StopSignals) 
     return finish(run, directory)
 
 
-def stop_if_asked(run: Run, stop: StopSignals) -> None:
-    """End a run that was saved, on all ranks at once, if a signal has come to any."""
-    if on_any([bool(stop.number)], run.world.device)[0]:
-        wait_for_all()  # the first rank may still be writing
-        raise Stopped(stop.number or signal.SIGTERM)
-
-
 def train_epoch(run: Run, directory: RunDir, progress: Progress, stop: StopSignals) -> None:
     """The rest of an epoch, step by step, with checkpoints; then a look at the validation images."""
     settings, steps = run.experiment.train, run.loader.steps_per_epoch
@@ -152,62 +129,6 @@ def train_epoch(run: Run, directory: RunDir, progress: Progress, stop: StopSigna
     progress.epoch(line)
 
 
-def train_step(run: Run, images: Tensor, labels: Tensor) -> None:
-    """One step of Algorithm 1 on this rank's part of a batch."""
-    settings, model, learner = run.experiment.train, run.model, run.learner
-    warmup_steps = round(settings.warmup_epochs * run.loader.steps_per_epoch)
-    run.optimizer.param_groups[0]["lr"] = run.optimizer.param_groups[1]["lr"] = curriculum.learning_rate(
-        run.step, warmup_steps, run.total_steps, settings.learning_rate
-    )
-    torch.manual_seed(derive_seed(settings.seed, run.step, run.world.rank))  # of dropout and the like
-    run.optimizer.zero_grad()
-    order = learner.sample(run.step)
-    before = [buffer.clone() for buffer in learner.buffers()]
-    losses, right = backward_parts(run, images, labels, order)
-    finite = unscaled = bool(mean_over_ranks(losses.mean()).isfinite())
-    if finite:
-        policy_loss = learner.loss(losses)
-        if policy_loss.requires_grad:
-            run.scaler.scale(policy_loss).backward()
-        run.scaler.unscale_(run.optimizer)
-        finite = bool(clip_grad_norm_(model.parameters(), settings.clip).isfinite()) and all(
-            bool(parameter.grad.isfinite().all())
-            for parameter in learner.parameters()
-            if parameter.grad is not None
-        )
-    if finite:
-        run.scaler.step(run.optimizer)
-        if run.ema is not None:
-            run.ema.update_parameters(unwrapped(model))
-        run.so_far.add(losses, right)
-        run.skipped_in_a_row = 0
-    else:
-        run.skipped += 1
-        run.skipped_in_a_row += 1
-        for buffer, old in zip(learner.buffers(), before, strict=True):
-            buffer.copy_(old)  # the reward of a step that is skipped is no part of the baseline
-    if unscaled:
-        run.scaler.update()
-    run.step += 1
-
-
-def backward_parts(run: Run, images: Tensor, labels: Tensor, order: Tensor) -> tuple[Tensor, int]:
-    """Losses (B,) of a batch and how many images are right; gradients are added up part by part."""
-    parts = run.experiment.train.accumulate
-    losses, right = [], 0
-    for number, (some, names) in enumerate(zip(images.chunk(parts), labels.chunk(parts), strict=True)):
-        last = number == parts - 1
-        wait = nullcontext() if last or run.world.size == 1 else run.model.no_sync()  # type: ignore[operator]
-        with wait:
-            with run.autocast():
-                logits = run.model(some, order)
-                part = F.cross_entropy(logits, names, reduction="none")
-            run.scaler.scale(part.sum() / len(images)).backward()
-        losses.append(part.detach().float())
-        right += int((logits.argmax(1) == names).sum())
-    return torch.cat(losses), right
-
-
 def epoch_metrics(run: Run, epoch: int, stop: StopSignals) -> dict[str, Any]:
     """A line about an epoch that is over."""
     learner, last, so_far = run.learner, run.step - 1, over_all_ranks(run)
@@ -229,142 +150,6 @@ def epoch_metrics(run: Run, epoch: int, stop: StopSignals) -> dict[str, Any]:
         "broken_images": len(run.loader.broken),
         "images_per_second": so_far.seen / max(1e-9, run.seconds - so_far.began),
     }
-
-
-def validate(run: Run, order: Tensor, stop: StopSignals | None = None) -> Evaluation:
-    """Evaluate on all validation images, each rank its share, with the averaged weights if there are any."""
-
-    def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        share = len(run.loader.dataset.validation) // run.world.size
-        parts = run.experiment.train.accumulate  # what a step saves in memory, validation saves too
-        together = share // (run.loader.batch_size // run.world.size)  # batches that every rank has
-        for number, batch in enumerate(run.loader.validate()):
-            if stop is not None and number < together:
-                stop_if_asked(run, stop)
-            yield from zip(*(column.chunk(parts) for column in batch), strict=True)
-
-    model = run.ema.module if run.ema is not None else unwrapped(run.model)
-    with run.autocast():
-        result = evaluate(model, batches(), order, run.world.device)
-    if on_any([run.loader.has_news], run.world.device)[0]:
-        run.loader.share(union(run.loader.broken))
-    return result
-
-
-def finish(run: Run, directory: RunDir) -> dict[str, Any]:
-    """Evaluate with the order found and write the results."""
-    order = run.learner.order(run.total_steps - 1)
-    result = run.validation or validate(run, order)  # a run that was stopped at its end has to look again
-    summary = summarise(run, result, order)
-    if run.world.first:
-        directory.write_correct(result.correct)
-        directory.write_sample(run.loader.sample())
-        directory.write_metrics(run.metrics)
-        directory.write_policy(run.moments, run.initial)
-        keys = ("model", "data", "scan", "policy", "epochs", "seed", "top1")
-        save_order(
-            directory.path / "order.json", order, unwrapped(run.model).grid, {k: summary[k] for k in keys}
-        )
-        directory.write_summary(summary)
-    return summary
-
-
-def summarise(run: Run, result: Evaluation, order: Tensor) -> dict[str, Any]:
-    experiment, scan = run.experiment, run.experiment.order.scan
-    trained = run.step * experiment.train.batch_size
-    return {
-        "model": experiment.model.name,
-        "size": experiment.model.size,
-        "data": experiment.data.name,
-        "grid": list(unwrapped(run.model).grid),
-        "scan": scan,
-        **({"order_file": load_order(scan).provenance} if scan.endswith(".json") else {}),
-        **({"prior_scan": run.prior["chosen"]["scan"]} if run.prior else {}),
-        "policy": experiment.order.policy,
-        "epochs": experiment.train.epochs,
-        "seed": experiment.train.seed,
-        "top1": result.top1,
-        "top1_sem": bootstrap_sem(
-            result.correct, generator=torch.Generator().manual_seed(experiment.train.seed)
-        ),
-        "top5": result.top5,
-        "loss": result.loss,
-        "validation_images": len(result.correct),
-        "kendall_tau_from_start": kendall_tau(order, run.initial),
-        "parameters": sum(p.numel() for p in run.model.parameters()),
-        "skipped_steps": run.skipped,
-        "broken_images": len(run.loader.broken),
-        "images_per_second": trained / run.seconds,
-        "seconds": run.seconds,
-        "wall_seconds": run.wall_seconds,
-        "order": order.tolist(),
-    }
-
-
-RESUME_MAY_CHANGE = (
-    "train.epochs",
-    "train.threads",
-    "train.keep",
-    "train.checkpoint_minutes",
-    "train.checkpoint_steps",
-    "train.timeout_minutes",
-    "train.learning_rate",
-    "train.clip",
-    "train.precision",
-    "train.track",
-    "data.root",
-    "data.workers",
-    "data.max_broken",
-)
-
-
-def continued(experiment: Experiment, overrides: list[str]) -> Experiment:
-    """The experiment with what may change when it is continued.
-
-    A longer run follows the learning rate of the longer cosine from where it stands; the policy stage keeps
-    the steps it had, so that a frozen order stays frozen.
-    """
-    for override in overrides:
-        if override.split("=")[0] not in RESUME_MAY_CHANGE:
-            choices = ", ".join(RESUME_MAY_CHANGE)
-            raise ValueError(f"--resume cannot change {override.split('=')[0]!r}; it may change {choices}")
-    changed = build(experiment, overrides=overrides)
-    scale = experiment.train.epochs / changed.train.epochs
-    if scale > 1:
-        raise ValueError(
-            f"train.epochs={changed.train.epochs} is less than the run's {experiment.train.epochs} epochs"
-        )
-    order = replace(
-        changed.order,
-        warmup_fraction=changed.order.warmup_fraction * scale,
-        policy_fraction=changed.order.policy_fraction * scale,
-    )
-    return replace(changed, order=order) if scale < 1 else changed
-
-
-def reopen(directory: RunDir, overrides: list[str], display: Display) -> Experiment:
-    """Write down what changes when a run, and those beside it that it is compared with, are continued."""
-
-    def change() -> tuple[Experiment, Experiment]:
-        beside = [RunDir(file.parent) for file in sorted(directory.path.glob("fixed-*/config.yaml"))]
-        runs = [directory, *beside]
-        directory.experiment()  # refuses what is no run before a lock is made in it
-        with ExitStack() as held:
-            for run in runs:
-                held.enter_context(run.locked())
-            before = [run.experiment() for run in runs]
-            after = [continued(experiment, overrides) for experiment in before]
-            for run, experiment in zip(runs, after, strict=True):
-                run.reopen(experiment)
-        return before[0], after[0]
-
-    before, after = from_first(change)
-    if after.train.epochs > before.train.epochs:
-        display.say(
-            f"{before.train.epochs} epochs become {after.train.epochs}: the learning rate goes on where the "
-            "longer cosine has it; the stages of the policy stay where they were"
-        )
-    return after
 
 
 def train_with_comparison(

@@ -1,20 +1,14 @@
 """The scan a training run starts from when its configuration says `order.scan=prior`."""
 
-import os
-from pathlib import Path
 from typing import Any
 
 from reorder.config import Experiment
 from reorder.data.progress import Display
 from reorder.data.ranks import from_first
+from reorder.prior.cache import default_cache
 from reorder.prior.codes import encode_dataset
 from reorder.prior.ranking import describe_choice, measure, named_orders
 from reorder.runs.directory import RunDir
-
-
-def default_cache() -> Path:
-    """Where codes are kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "reorder"
 
 
 def recorded_or_measured(experiment: Experiment, runs: list[RunDir], display: Display) -> dict[str, Any]:

@@ -1,0 +1,99 @@
+"""A trained model, as a run's last checkpoint left it: its weights, its order, and images to try it on."""
+
+import dataclasses
+import logging
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from reorder.config import Experiment
+from reorder.data import Loader, load_dataset
+from reorder.data.ranks import ALONE, World
+from reorder.models.accuracy import Evaluation, evaluate_loader
+from reorder.models.classifier import Classifier, model_of
+from reorder.orders.curriculum import stage_steps
+from reorder.orders.policy import PlackettLuce
+from reorder.runs.directory import RunDir, fitting
+
+# N patches
+
+logger = logging.getLogger(__name__)
+
+
+class Trained(NamedTuple):
+    experiment: Experiment  # of the run, with other data if they were asked for
+    world: World
+    loader: Loader
+    model: Classifier
+    order: Tensor  # (N,): in which it was read at that step
+    step: int
+
+    def evaluate(self, order: Tensor) -> Evaluation:
+        """Correctness of the validation images read in an order (N,), on all ranks."""
+        settings, device = self.experiment.train, self.world.device
+        half: AbstractContextManager = nullcontext()
+        if settings.precision == "bfloat16" or (settings.precision == "float16" and device.type != "cpu"):
+            half = torch.autocast(device.type, getattr(torch, settings.precision))
+        with half:
+            return evaluate_loader(self.model, self.loader, order, device, settings.accumulate)
+
+
+def load_trained(directory: RunDir, data: Any = None, world: World | None = None) -> Trained:
+    """A run's model at its last checkpoint, with its own data or other ones, prepared as for training."""
+    own, world = directory.experiment(), world or ALONE
+    experiment = own if data is None else dataclasses.replace(own, data=data)
+    checkpoint, damaged = directory.load_checkpoint()
+    for name in damaged:
+        logger.warning("%s/checkpoints/%s is damaged; using the one before", directory.path, name)
+    if checkpoint is None:
+        raise ValueError(
+            f"{directory.path} has no checkpoint yet; train it with: reorder train --resume {directory.path}"
+        )
+    tensors, state = checkpoint
+    settings = experiment.train
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    dataset = load_dataset(experiment.data, experiment.model.image_shape)
+    check_data(directory, own, tensors, experiment.data.name, dataset.channels, len(dataset.classes))
+    model = model_of(experiment.model, dataset.channels, len(dataset.classes))
+    loader = Loader(dataset, experiment.data, settings.batch_size, settings.seed, world.rank, world.size)
+    with fitting(directory):
+        # the averaged weights, if there are any
+        prefix = "ema.module." if any(name.startswith("ema.module.") for name in tensors) else "model."
+        model.load_state_dict(
+            {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        )
+        order = order_at(tensors, state, own, loader)
+    return Trained(experiment, world, loader, model.to(world.device), order, state["step"])
+
+
+def check_data(
+    directory: RunDir, own: Experiment, tensors: dict[str, Tensor], name: str, channels: int, classes: int
+) -> None:
+    """Refuse data of other classes or channels than the model was trained for."""
+    with fitting(directory):
+        trained_classes = len(tensors["model.head.bias"])
+        pixels = tensors["model.tokens.patch_embed.proj.weight"].shape[1]
+    trained_channels = pixels // own.model.patch_size**2
+    if (classes, channels) != (trained_classes, trained_channels):
+        raise ValueError(
+            f"data.name={name} has {classes} classes and {channels} channels; the model of {directory.path} "
+            f"knows {trained_classes} and {trained_channels}"
+        )
+
+
+def order_at(tensors: dict[str, Tensor], state: dict[str, Any], own: Experiment, loader: Loader) -> Tensor:
+    """The order (N,) that was read at a checkpoint's step: by its own stages, not by those of other data."""
+    if "learner.fixed" in tensors:
+        return tensors["learner.fixed"]
+    start = state.get("start_step")
+    if start is None:  # an older checkpoint does not say; its lines of metrics tell how long an epoch is
+        last = state["metrics"][-1] if state["metrics"] else None
+        steps = last["step"] // last["epoch"] if last else loader.steps_per_epoch
+        fractions = own.order.warmup_fraction, own.order.policy_fraction
+        start, _ = stage_steps(own.train.epochs * steps, *fractions)
+    if state["step"] - 1 < start:
+        return tensors["learner.first"]
+    return PlackettLuce(tensors["learner.policy.logits"]).mode()

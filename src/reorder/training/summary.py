@@ -1,0 +1,64 @@
+"""What a finished run amounts to, and the files that say so."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reorder.models.accuracy import Evaluation
+from reorder.orders.distances import kendall_tau
+from reorder.orders.files import load_order, save_order
+from reorder.runs.directory import RunDir
+from reorder.runs.statistics import bootstrap_sem
+from reorder.training.state import Run, unwrapped
+from reorder.training.validation import validate
+
+
+def finish(run: Run, directory: RunDir) -> dict[str, Any]:
+    """Evaluate with the order found and write the results."""
+    order = run.learner.order(run.total_steps - 1)
+    result = run.validation or validate(run, order)  # a run that was stopped at its end has to look again
+    summary = summarise(run, result, order)
+    if run.world.first:
+        directory.write_correct(result.correct)
+        directory.write_sample(run.loader.sample())
+        directory.write_metrics(run.metrics)
+        directory.write_policy(run.moments, run.initial)
+        keys = ("model", "data", "scan", "policy", "epochs", "seed", "top1")
+        save_order(
+            directory.path / "order.json", order, unwrapped(run.model).grid, {k: summary[k] for k in keys}
+        )
+        directory.write_summary(summary)
+    return summary
+
+
+def summarise(run: Run, result: Evaluation, order: Tensor) -> dict[str, Any]:
+    experiment, scan = run.experiment, run.experiment.order.scan
+    trained = run.step * experiment.train.batch_size
+    return {
+        "model": experiment.model.name,
+        "size": experiment.model.size,
+        "data": experiment.data.name,
+        "grid": list(unwrapped(run.model).grid),
+        "scan": scan,
+        **({"order_file": load_order(scan).provenance} if scan.endswith(".json") else {}),
+        **({"prior_scan": run.prior["chosen"]["scan"]} if run.prior else {}),
+        "policy": experiment.order.policy,
+        "epochs": experiment.train.epochs,
+        "seed": experiment.train.seed,
+        "top1": result.top1,
+        "top1_sem": bootstrap_sem(
+            result.correct, generator=torch.Generator().manual_seed(experiment.train.seed)
+        ),
+        "top5": result.top5,
+        "loss": result.loss,
+        "validation_images": len(result.correct),
+        "kendall_tau_from_start": kendall_tau(order, run.initial),
+        "parameters": sum(p.numel() for p in run.model.parameters()),
+        "skipped_steps": run.skipped,
+        "broken_images": len(run.loader.broken),
+        "images_per_second": trained / run.seconds,
+        "seconds": run.seconds,
+        "wall_seconds": run.wall_seconds,
+        "order": order.tolist(),
+    }
