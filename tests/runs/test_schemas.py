@@ -13,13 +13,15 @@ from short_runs import QUIET, experiment
 from written_runs import make_run
 
 from reorder.orders.disk import checksum
+from reorder.orders.schema import Unreadable, check
+from reorder.prior.cache import FACTS
 from reorder.report.comparisons import compare
 from reorder.report.page import page_data
 from reorder.report.result_tables import policies
 from reorder.report.results import collect, expand, scan_name
 from reorder.report.write import report_tables
 from reorder.runs.directory import RunDir
-from reorder.runs.schemas import FACTS, RESULT, SUMMARY, Unreadable, check, read
+from reorder.runs.schemas import RESULT, SUMMARY, read
 from reorder.training import loop as training
 
 WRONG = (
