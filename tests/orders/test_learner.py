@@ -167,7 +167,7 @@ def test_bad_settings_are_named(change, said):
 
 
 def test_the_readmes_drop_in_runs_in_a_plain_loop():
-    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
     (code,) = re.findall(r"<!-- drop-in -->\n```python\n(.*?)```", readme, re.S)
 
     class Net(torch.nn.Module):
@@ -198,7 +198,7 @@ def test_the_readmes_drop_in_runs_in_a_plain_loop():
 
 
 def test_the_readmes_lines_read_tokens_as_our_models_do():
-    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
     (code,) = re.findall(r"<!-- reads -->\n```python\n(.*?)```", readme, re.S)
     ours = reorder.create_model("vit", "mini", 8, 2, 1, 10).tokens
     images, order = torch.randn(3, 1, 8, 8), reorder.scan("spiral", 4, 4)
