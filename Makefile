@@ -3,6 +3,7 @@
 # make test-browser   set up and test the report's page in chromium
 # make lint   set up and run the style and type checks
 # make bench  set up and run the timings
+# make fuzz   set up and try 10,000 bad inputs; one of them again: make fuzz SEED=0 KIND=images INPUT=17
 PYTHON ?= python3
 RUN := .venv/bin/
 # Tests run side by side, one thread each: processes that share cores must not each take all of them.
@@ -24,6 +25,12 @@ lint: .venv/ready
 	$(RUN)ruff format --check .
 	$(RUN)mypy
 
+SEED ?= 0
+INPUTS ?= 10000
+fuzz: .venv/ready
+	PYTHONPATH=tests OMP_NUM_THREADS=1 MPLBACKEND=agg $(RUN)python -m fuzz --seed $(SEED) --inputs $(INPUTS) \
+		--kind '$(KIND)' --input '$(INPUT)' --jobs $(JOBS)
+
 bench: .venv/ready
 	$(RUN)reorder bench
 
@@ -42,4 +49,4 @@ bench: .venv/ready
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: demo test test-browser lint bench clean
+.PHONY: demo test test-browser lint fuzz bench clean
