@@ -7,7 +7,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -60,7 +60,7 @@ class Started(BaseException):
     """An input made the program start another one."""
 
 
-def judge(case: Case, limit: AbstractContextManager = nullcontext()) -> Verdict:
+def judge(case: Case, limit: AbstractContextManager) -> Verdict:
     """Use an input within a limit of time, and compare what happens with what is expected."""
     out, err = io.StringIO(), io.StringIO()
     try:

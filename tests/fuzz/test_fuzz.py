@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import types
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ CASES = [
     (TRACEBACK, Case("an error of ours", EITHER, lambda: {}["key"])),
     (TRACEBACK, Case("an error of a library", REFUSE, lambda: int("x"))),
     (TRACEBACK, Case("an error without a file", REFUSE, name_no_file)),
-    (TRACEBACK, Case("the process dies", EITHER, os.abort)),
+    (TRACEBACK, Case("the process dies", EITHER, lambda: os._exit(1))),
     (HANG, Case("work without an end", EITHER, work_for_ever)),
     (MEMORY, Case("too large", EITHER, grow)),
     (WRONG_REFUSAL, Case("right, but refused", ACCEPT, lambda: Path("/nowhere").read_text())),
@@ -90,14 +91,14 @@ def test_the_campaign_sees_every_kind_of_failure_and_goes_on(tmp_path, monkeypat
 def test_an_error_that_the_program_does_not_raise_on_purpose_is_no_refusal(monkeypatch):
     from fuzz import case
 
-    verdict = case.judge(Case("refused here", REFUSE, refuse))
+    verdict = case.judge(Case("refused here", REFUSE, refuse), nullcontext())
     assert verdict.failure == TRACEBACK  # this file is not part of the program
     monkeypatch.setattr(case, "PACKAGE", str(Path(__file__).parent))
-    assert case.judge(Case("refused here", REFUSE, refuse)) == (
+    assert case.judge(Case("refused here", REFUSE, refuse), nullcontext()) == (
         "",
         "refused: not like this",
     )
-    assert case.judge(Case("refused by int", REFUSE, lambda: int("x"))).failure == TRACEBACK
+    assert case.judge(Case("refused by int", REFUSE, lambda: int("x")), nullcontext()).failure == TRACEBACK
 
 
 def test_inputs_are_the_same_whenever_they_are_made(tmp_path):
