@@ -183,10 +183,10 @@ def test_fmow_has_62_categories_and_reads_only_its_rgb_images(tmp_path):
     assert len(data.classes) == 62
     assert [data.classes[label] for label in data.train.labels] == ["airport", "zoo", "zoo"]
     assert [data.classes[label] for label in data.validation.labels] == ["zoo"]
-    assert data.train.transform.max_pixels == 10**9
-    assert load(tmp_path, "fmow", max_pixels=5).train.transform.max_pixels == 5
-    assert load(tmp_path, "fmow").train.transform.max_whole == 178_956_970
-    assert load(tmp_path, "fmow", max_pixels=10**10).train.transform.max_whole == 10**10
+    assert data.train.split.transform.max_pixels == 10**9
+    assert load(tmp_path, "fmow", max_pixels=5).train.split.transform.max_pixels == 5
+    assert load(tmp_path, "fmow").train.split.transform.max_whole == 64_000_000
+    assert load(tmp_path, "fmow", max_pixels=10**10).train.split.transform.max_whole == 10**10
     write_image(tmp_path / "val/castle/castle_0/castle_0_0_rgb.jpg", 0)
     with pytest.raises(ValueError, match=r"of the class 'castle', not among the 62 classes"):
         load(tmp_path, "fmow")
@@ -199,4 +199,4 @@ def test_fmow_is_cropped_to_the_box_of_its_category(tmp_path):
     assert dark[0] * 2 < dark[1]  # the box lies in the bright half
     (tmp_path / "train/zoo/zoo_7/zoo_7_0_rgb.json").write_text('{"bounding_boxes": []}')
     with pytest.raises(ValueError, match=r"no box in .*zoo_7_0_rgb.json"):
-        box.read(1)
+        box.split.read(1)

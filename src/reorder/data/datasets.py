@@ -12,7 +12,8 @@ from torch import Tensor
 
 from reorder import config
 from reorder.data import fmow, folders, hub, idx
-from reorder.data.transform import DEVIATION, MAX_PIXELS, MAX_PIXELS_FMOW, MEAN, Transform
+from reorder.data.notes import note
+from reorder.data.transform import DEVIATION, MAX_DECODED, MAX_PIXELS, MAX_PIXELS_FMOW, MEAN, Transform
 
 # n images in a split, B in a batch, C channels, H x W pixels of the model's images
 
@@ -96,6 +97,41 @@ class Chosen:
         return digest.hexdigest()
 
 
+class Kept:
+    """A split of files whose images are kept once they are decoded."""
+
+    largest = 2**28  # bytes to keep; a split with more is decoded anew in every epoch
+
+    def __init__(self, split: Split):
+        self.split, self.labels, self.shape = split, split.labels, split.shape
+        self.images = torch.empty(len(split), 3, *split.shape, dtype=torch.uint8)
+        self.has = torch.zeros(len(split), dtype=torch.bool)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def read(self, index: int) -> Tensor:
+        if not self.has[index]:
+            self.keep(index, self.split.read(index))
+        return self.images[index]
+
+    def keep(self, index: int | Tensor, images: Tensor) -> None:
+        """One image (3, H, W) of an index, or images (b, 3, H, W) of indices (b,)."""
+        self.images[index], self.has[index] = images, True
+
+    def name(self, index: int) -> str:
+        return self.split.name(index)
+
+    def fingerprint(self) -> str:
+        return self.split.fingerprint()
+
+
+def keep_small(split: Split) -> Split:
+    """The split, with its decoded images kept in memory if they are few enough."""
+    size = 3 * len(split) * split.shape[0] * split.shape[1]
+    return split if isinstance(split, Memory) or size > Kept.largest else Kept(split)
+
+
 def choose(split: Split, count: int, name: str) -> Split:
     """So many images of a split, drawn once and for all: the same whatever the seed of a run."""
     if count > len(split):
@@ -163,7 +199,7 @@ def _in_memory(
 def _on_disk(find: Callable[..., tuple[Split, Split, list[str]]], max_pixels: int) -> Callable[..., Dataset]:
     def load(settings: config.Data, shape: tuple[int, int]) -> Dataset:
         most = settings.max_pixels
-        transform = Transform(shape, most or max_pixels, most or MAX_PIXELS)
+        transform = Transform(shape, most or max_pixels, most or MAX_DECODED)
         train, validation, classes = find(settings, transform)
         return Dataset(train, validation, classes, torch.tensor(MEAN), torch.tensor(DEVIATION))
 
@@ -180,12 +216,24 @@ DATASETS: dict[str, Callable[[config.Data, tuple[int, int]], Dataset]] = {
 }
 
 
+LISTED = ("image_folder", "imagenet", "fmow")  # what lists of files can choose from
+
+
 def load_dataset(settings: config.Data, image_shape: tuple[int, int]) -> Dataset:
     """The dataset that `data.name` names, with images of (height, width) pixels."""
+    dataset = _load(settings, image_shape)
+    _check_classes(dataset, settings)
+    return dataset
+
+
+def _load(settings: config.Data, image_shape: tuple[int, int]) -> Dataset:
     kind, colon, rest = settings.name.partition(":")
     if kind not in DATASETS or (kind == "hf") != bool(colon and rest):
         choices = ", ".join(name if name != "hf" else "hf:<name or path>" for name in DATASETS)
         raise ValueError(f"unknown dataset {settings.name!r}; choose from {choices}")
+    for key in ("train_list", "validation_list"):
+        if getattr(settings, key) is not None and kind not in LISTED:
+            raise ValueError(f"data.{key} is for {', '.join(LISTED)}, not for data.name={settings.name}")
     dataset = DATASETS[kind](settings, image_shape)
     if settings.train_images is not None:
         dataset = dataset._replace(train=choose(dataset.train, settings.train_images, "train"))
@@ -194,7 +242,7 @@ def load_dataset(settings: config.Data, image_shape: tuple[int, int]) -> Dataset
         dataset = dataset._replace(validation=chosen)
     for name, split in (("training", dataset.train), ("validation", dataset.validation)):
         _check(split, f"the {name} images of {settings.name}", len(dataset.classes))
-    return dataset
+    return dataset._replace(train=keep_small(dataset.train), validation=keep_small(dataset.validation))
 
 
 def load_unlabelled(settings: config.Data, image_shape: tuple[int, int]) -> Split:
@@ -204,11 +252,13 @@ def load_unlabelled(settings: config.Data, image_shape: tuple[int, int]) -> Spli
         paths = folders.walk(folders.find_root(settings), ".", folders.IMAGES)
         if not paths:
             raise ValueError(f"there are no images in data.root={root}")
-        most = settings.max_pixels or MAX_PIXELS
-        transform = Transform(image_shape, most, most)
-        files = folders.Files(root, paths, torch.zeros(len(paths), dtype=torch.long), transform)
-        return files if settings.train_images is None else choose(files, settings.train_images, "train")
-    return load_dataset(settings, image_shape).train
+        most = settings.max_pixels
+        transform = Transform(image_shape, most or MAX_PIXELS, most or MAX_DECODED)
+        files: Split = folders.Files(root, paths, torch.zeros(len(paths), dtype=torch.long), transform)
+        if settings.train_images is not None:
+            files = choose(files, settings.train_images, "train")
+        return keep_small(files)
+    return _load(settings, image_shape).train
 
 
 def _check(split: Split, what: str, classes: int) -> None:
@@ -219,3 +269,18 @@ def _check(split: Split, what: str, classes: int) -> None:
         first = int(wrong[0])
         label = int(split.labels[first])
         raise ValueError(f"{what} have {classes} classes, but {split.name(first)} has the label {label}")
+
+
+def _check_classes(dataset: Dataset, settings: config.Data) -> None:
+    """Refuse what cannot be learned from; say what cannot be measured."""
+    found = dataset.train.labels.unique()
+    if len(found) == 1:
+        name = dataset.classes[int(found)]
+        raise ValueError(f"all training images of {settings.name} are of one class, {name!r}; two are needed")
+    missing = sorted(set(range(len(dataset.classes))) - set(dataset.validation.labels.unique().tolist()))
+    if missing and settings.validation_images is None:
+        first = ", ".join(repr(dataset.classes[label]) for label in missing[:3])
+        note(
+            f"{len(missing)} of the {len(dataset.classes)} classes of {settings.name} have no validation "
+            f"images, such as {first}"
+        )

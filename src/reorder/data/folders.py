@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from reorder import config
+from reorder.data.notes import note
 from reorder.data.transform import Box, Transform
 
 # n images in a split
@@ -102,12 +103,12 @@ def find_paths(
 ) -> list[str]:
     """Paths relative to the root: those in a list file, or all images of the first split that is there."""
     if list_file is not None:
-        return _listed(list_file)
+        return _listed(root, list_file)
     split = next((name for name in names if (root / name).is_dir()), None)
     if split is None:
         raise ValueError(f"{root} has no directory {' or '.join(f'{name}/' for name in names)}")
-    entries = sorted(os.scandir(root / split), key=lambda entry: entry.name)
-    folders = [f"{split}/{entry.name}" for entry in entries if entry.is_dir()]
+    entries = sorted(_entries(root / split), key=lambda entry: entry.name)
+    folders = [f"{split}/{entry.name}" for entry in entries if _is_folder(entry)]
     if not folders:
         return [f"{split}/{entry.name}" for entry in entries if entry.name.lower().endswith(ending)]
     paths = []
@@ -120,26 +121,81 @@ def find_paths(
 
 
 def walk(root: Path, folder: str, ending: str | tuple[str, ...]) -> list[str]:
-    """Paths, relative to the root, of the images anywhere below a folder."""
-    found = []
-    for directory, _, files in os.walk(root / folder, followlinks=True):
-        inside = Path(directory).relative_to(root).as_posix()
-        found += [f"{inside}/{file}" for file in files if file.lower().endswith(ending)]
+    """Paths, relative to the root, of the images anywhere below a folder; every real folder is read once."""
+    found, seen, waiting = [], set(), [(folder, os.path.realpath(root / folder))]
+    while waiting:
+        inside, real = waiting.pop()
+        if real in seen:
+            continue
+        seen.add(real)
+        for entry in _entries(root / inside):
+            path = f"{inside}/{entry.name}"
+            if _is_folder(entry):
+                target = _followed(root / path, real) if entry.is_symlink() else f"{real}/{entry.name}"
+                waiting.append((path.removeprefix("./"), target))
+            elif entry.name.lower().endswith(ending):
+                found.append(path)
     return sorted(found)
 
 
-def _listed(list_file: str) -> list[str]:
+def _followed(link: Path, folder: str) -> str:
+    """Where a link in a real folder leads to; not to a folder above it, or a walk would go round in it."""
+    target = os.path.realpath(link)
+    if Path(folder).is_relative_to(target):
+        raise ValueError(f"{link} is a link to {target}, a folder that it is in; remove the link")
+    return target
+
+
+def _scan(folder: Path) -> list[os.DirEntry]:
+    try:
+        return list(os.scandir(folder))
+    except OSError as error:
+        raise ValueError(f"cannot read the folder {folder}: {error.strerror}") from None
+
+
+def _entries(folder: Path) -> list[os.DirEntry]:
+    """What is in a folder, but for hidden folders, such as .ipynb_checkpoints."""
+    entries = _scan(folder)
+    hidden = {entry.name for entry in entries if entry.name.startswith(".") and _is_folder(entry)}
+    for name in sorted(hidden):
+        note(f"hidden folders called {name} are not read")
+    return [entry for entry in entries if entry.name not in hidden]
+
+
+def _is_folder(entry: os.DirEntry) -> bool:
+    """Whether it is a folder or a link to one; a link that leads nowhere is not."""
+    return os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
+
+
+def _listed(root: Path, list_file: str) -> list[str]:
     try:
         lines = Path(list_file).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot read the list of images {list_file}: {error}") from None
-    paths = [line.strip() for line in lines if line.strip()]
+    paths = [line.strip().removeprefix("./") for line in lines if line.strip()]
     if not paths:
         raise ValueError(f"the list of images {list_file} is empty")
     for path in paths:
-        if path.startswith("/") or ".." in path.split("/"):
+        if path.startswith("/") or ".." in path.split("/") or "\0" in path:
             raise ValueError(f"{list_file} must hold paths relative to data.root, got {path!r}")
-    return [path.removeprefix("./") for path in paths]
+    _refuse_to_leave(root, paths, list_file)
+    return paths
+
+
+def _refuse_to_leave(root: Path, paths: list[str], list_file: str) -> None:
+    """Refuse listed paths that links lead out of the root."""
+    inside = os.path.realpath(root)
+    folders: dict[str, set[str]] = {}  # that were looked at -> the links in them
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        new = folder not in folders
+        if new:
+            there = root / folder
+            folders[folder] = {e.name for e in _scan(there) if e.is_symlink()} if there.is_dir() else set()
+        if new or name in folders[folder]:
+            real = os.path.realpath(root / path)
+            if not Path(real).is_relative_to(inside):
+                raise ValueError(f"{list_file}: {path!r} is a link out of data.root, to {real}")
 
 
 def class_of(path: str) -> str | None:

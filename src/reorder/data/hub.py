@@ -1,6 +1,7 @@
 """Datasets of the Hugging Face hub, or saved by its library: hf:<name or path>."""
 
 import hashlib
+import logging
 import os
 import tempfile
 import weakref
@@ -98,14 +99,17 @@ def _library() -> Any:
 
 def _load(library: Any, where: str, settings: config.Data) -> Any:
     """The splits of a dataset by name, from a saved dataset, a local folder or the hub."""
-    if settings.train_list or settings.validation_list:
-        raise ValueError("data.train_list and data.validation_list are for datasets of files, not for hf:")
+    hub = logging.getLogger("huggingface_hub")
+    level = hub.level
+    hub.setLevel(logging.ERROR)  # or every attempt to reach a name that is unknown would be told
     try:
         if (Path(where) / "dataset_dict.json").is_file():
             return library.load_from_disk(where)
         return library.load_dataset(where, streaming=settings.stream, cache_dir=settings.root)
     except (OSError, ValueError, RuntimeError) as error:
         raise ValueError(f"cannot load {settings.name}: {' '.join(str(error).split())}") from None
+    finally:
+        hub.setLevel(level)
 
 
 def _columns(library: Any, where: str, features: Any) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from reorder.config import FASHION_MNIST
 
 TRAIN = ("train",)
 VALIDATION = ("t10k", "test")  # MNIST's word and EMNIST's
+MAX_UNPACKED = 2**30  # bytes of a compressed file; the largest of the family, EMNIST, has 547 million
 
 
 def find(root: str | None) -> Path:
@@ -59,14 +60,31 @@ def _file(directory: Path, names: tuple[str, ...], what: str, dimensions: int) -
 
 def read(file: Path, dimensions: int) -> Tensor:
     """The uint8 tensor in an IDX file of so many dimensions."""
+    packed = file.suffix == ".gz"
     try:
-        content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        with gzip.open(file) if packed else open(file, "rb") as stream:
+            shape = _shape(stream.read(4 + 4 * dimensions), file, dimensions)
+            announced = math.prod(shape)
+            if packed and announced > MAX_UNPACKED:
+                raise ValueError(
+                    f"{file} announces {announced} bytes, more than the limit of {MAX_UNPACKED} for "
+                    "compressed files; unpack it to use it"
+                )
+            # Of a raw file no more can come than it has, whatever it announces.
+            most = announced if packed else min(announced, file.stat().st_size)
+            content = bytearray(stream.read(most + 1))
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{file} is not a whole gzip file: {error}") from None
-    header = 4 + 4 * dimensions
-    if len(content) < header or content[:4] != bytes([0, 0, 8, dimensions]):
+    if len(content) != announced:
+        found = f"more than {announced}" if len(content) > announced else f"{len(content)}"
+        raise ValueError(f"{file} has {found} bytes of data, not the {shape} it announces")
+    return torch.from_numpy(np.frombuffer(content, np.uint8).reshape(shape))
+
+
+def _shape(header: bytes, file: Path, dimensions: int) -> tuple[int, ...]:
+    if len(header) < 4 + 4 * dimensions or header[:4] != bytes([0, 0, 8, dimensions]):
         raise ValueError(f"{file} is not an IDX file of bytes in {dimensions} dimensions")
-    shape = struct.unpack(f">{dimensions}I", content[4:header])
-    if len(content) - header != math.prod(shape):
-        raise ValueError(f"{file} has {len(content) - header} bytes of data, not the {shape} it announces")
-    return torch.from_numpy(np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy())
+    shape = struct.unpack(f">{dimensions}I", header[4:])
+    if 0 in shape[1:]:
+        raise ValueError(f"{file} announces images of {shape[1]}x{shape[2]} pixels; they must have some")
+    return shape

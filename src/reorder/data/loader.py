@@ -16,12 +16,15 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from reorder import config
-from reorder.data.datasets import Dataset, Memory, Split
+from reorder.data.datasets import Dataset, Kept, Memory, Split
 from reorder.distributed import cores
 
 # n images in a split, B in a global batch, W ranks, C channels, H x W pixels
 
 logger = logging.getLogger(__name__)
+
+
+FEW = 100  # images: as many are decoded here before other processes have started
 
 
 class Request(NamedTuple):
@@ -32,8 +35,8 @@ class Request(NamedTuple):
 
 
 class Reply(NamedTuple):
-    images: Tensor  # (B / W, C, H, W), uint8
-    labels: Tensor  # (B / W,)
+    images: Tensor  # (B / W, C, H, W), uint8, not yet flipped
+    indices: Tensor  # (B / W,), of the images: of a broken one's replacement, its own
     broken: dict[str, str]  # where the image is -> what is wrong with it
 
 
@@ -44,18 +47,11 @@ class Reader(torch.utils.data.Dataset):
         self.split, self.max_broken, self.replace = split, max_broken, replace
 
     def __getitem__(self, request: Request) -> Reply:
-        broken: dict[str, str] = {}
         if isinstance(self.split, Memory):
-            images, labels = self.split.batch(request.indices), self.split.labels[request.indices]
-        else:
-            pairs = [self._read(int(index), broken) for index in request.indices]
-            images, labels = (
-                torch.stack([image for image, _ in pairs]),
-                self.split.labels[[i for _, i in pairs]],
-            )
-        if request.flipped.any():
-            images = torch.where(request.flipped[:, None, None, None], images.flip(-1), images)
-        return Reply(images, labels, broken)
+            return Reply(self.split.batch(request.indices), request.indices, {})
+        broken: dict[str, str] = {}
+        images, indices = zip(*(self._read(int(index), broken) for index in request.indices), strict=True)
+        return Reply(torch.stack(images), torch.tensor(indices), broken)
 
     def _read(self, index: int, broken: dict[str, str]) -> tuple[Tensor, int]:
         """An image and its index; instead of a broken one the next that is whole, or a black one.
@@ -123,8 +119,8 @@ class Loader:
         batches = shuffled.split(self.batch_size)[first_step : self.steps_per_epoch]
         own = [batch[self.rank :: self.world_size] for batch in batches]
         requests = [Request(indices, flipped[indices]) for indices in own]
-        for images, labels, _ in self._replies(self.dataset.train, requests, replace=True):
-            yield images, labels
+        for images, indices in self._batches(self.dataset.train, requests, replace=True):
+            yield images, self.dataset.train.labels[indices]
 
     def validate(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Indices (b,), images (b, C, H, W) and labels (b,) of this rank's share, b at most B / W.
@@ -134,22 +130,29 @@ class Loader:
         own = torch.arange(len(self.dataset.validation))[self.rank :: self.world_size]
         parts = own.split(self.batch_size // self.world_size) if len(own) else ()
         requests = [Request(indices, torch.zeros(len(indices), dtype=torch.bool)) for indices in parts]
-        replies = self._replies(self.dataset.validation, requests, replace=False)
-        for indices, (images, labels, _) in zip(parts, replies, strict=True):
-            yield indices, images, labels
+        for images, indices in self._batches(self.dataset.validation, requests, replace=False):
+            yield indices, images, self.dataset.validation.labels[indices]
 
     def sample(self) -> Tensor:
         """The first validation image, uint8 (C, H, W), black if it is broken."""
         reader = Reader(self.dataset.validation, self.settings.max_broken, replace=False)
         return reader[Request(torch.zeros(1, dtype=torch.long), torch.zeros(1, dtype=torch.bool))].images[0]
 
-    def _replies(self, split: Split, requests: list[Request], replace: bool) -> Iterator[Reply]:
-        """Normalised replies, in the order of the requests."""
-        for reply in _read_all(split, requests, self.settings, replace, self.broken):
-            if self.world_size == 1 and self.has_news:
+    def _batches(
+        self, split: Split, requests: list[Request], replace: bool
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Normalised images and their indices, in the order of the requests."""
+        replies = _read_all(split, requests, self.settings, replace)
+        for request, (images, indices, broken) in zip(requests, replies, strict=True):
+            new = {where: reason for where, reason in broken.items() if where not in self.broken}
+            self.broken |= new
+            if self.world_size == 1 and new:
                 self.share(self.broken)
-            images = reply.images.float().mul_(self._scale).add_(self._shift)
-            yield Reply(images, reply.labels, reply.broken)
+            if self._wrong is None:  # or one line says it all, as soon as all ranks know
+                _log(new)
+            if request.flipped.any():
+                images = torch.where(request.flipped[:, None, None, None], images.flip(-1), images)
+            yield images.float().mul_(self._scale).add_(self._shift), indices
 
     @property
     def has_news(self) -> bool:
@@ -160,7 +163,13 @@ class Loader:
         """Take over what all ranks together found broken; too many stop the run, on all ranks at once."""
         self.broken.update(broken)
         self.shared = len(self.broken)
-        _refuse_too_many(self.broken, self.settings)
+        if self._wrong is not None:
+            raise ValueError(self._wrong)
+
+    @property
+    def _wrong(self) -> str | None:
+        """Why the run cannot go on with so many broken images, if so."""
+        return _too_many(self.broken, [self.dataset.train, self.dataset.validation], self.settings)
 
 
 class Images:
@@ -184,45 +193,77 @@ class Images:
         """The images in sequence, uint8 (b, C, H, W) with b at most `size`."""
         parts = self.indices.split(size)
         requests = [Request(indices, torch.zeros(len(indices), dtype=torch.bool)) for indices in parts]
-        replies = _read_all(self.split, requests, self.settings, False, self.broken)
-        for indices, reply in zip(parts, replies, strict=True):
-            _refuse_too_many(self.broken, self.settings)
-            if not reply.broken:
-                yield reply.images
-                continue
-            whole = torch.tensor([self.split.name(int(index)) not in reply.broken for index in indices])
+        for images, indices, broken in _read_all(self.split, requests, self.settings, replace=False):
+            new = {where: reason for where, reason in broken.items() if where not in self.broken}
+            self.broken |= new
+            if (wrong := _too_many(self.broken, [self.split], self.settings)) is not None:
+                raise ValueError(wrong)
+            _log(new)
+            whole = _whole(self.split, indices, broken)
             if whole.any():
-                yield reply.images[whole]
+                yield images[whole]
 
 
-def _read_all(
-    split: Split, requests: list[Request], settings: config.Data, replace: bool, broken: dict[str, str]
-) -> Iterator[Reply]:
-    """Replies in the order of the requests; broken images are logged and added to `broken`."""
-    reader = Reader(split, settings.max_broken, replace)
-    workers = 0 if isinstance(split, Memory) else min(_workers(settings), len(requests))
-    replies = _in_processes(reader, requests, workers) if workers else map(reader.__getitem__, requests)
-    for reply in replies:
-        for where, reason in reply.broken.items():
-            if where not in broken:
-                broken[where] = reason
-                logger.warning("broken image %s: %s", where, reason)
-        yield reply
+def _whole(split: Split, indices: Tensor, broken: dict[str, str]) -> Tensor:
+    """Which of the indices (b,) are not of broken images, bool (b,)."""
+    if not broken:
+        return torch.ones(len(indices), dtype=torch.bool)
+    return torch.tensor([split.name(int(index)) not in broken for index in indices])
 
 
-def _refuse_too_many(broken: dict[str, str], settings: config.Data) -> None:
+def _log(broken: dict[str, str]) -> None:
+    for where, reason in broken.items():
+        logger.warning("broken image %s: %s", where, reason)
+
+
+def _too_many(broken: dict[str, str], splits: list[Split], settings: config.Data) -> str | None:
+    """Why one cannot go on with so many broken images, if so."""
     if len(broken) > settings.max_broken:
         where, reason = list(broken.items())[-1]
-        raise ValueError(
+        return (
             f"more than data.max_broken={settings.max_broken} images are broken; "
             f"mend them or raise it; the last is {where}: {reason}"
         )
+    for split in splits:
+        if len(split) <= len(broken) and all(split.name(index) in broken for index in range(len(split))):
+            where = split.name(0)
+            return f"none of the {len(split)} images can be read; the first is {where}: {broken[where]}"
+    return None
 
 
-def _workers(settings: config.Data) -> int:
-    """Processes that decode: `data.workers`, or by default one per core, at most 8, shared by the ranks."""
+def _read_all(split: Split, requests: list[Request], settings: config.Data, replace: bool) -> Iterator[Reply]:
+    """Replies in the order of the requests; what is decoded is kept, if the split keeps it."""
+    here = Reader(split, settings.max_broken, replace)
+    unread = [] if isinstance(split, Memory) else [_unread(split, request) for request in requests]
+    elsewhere = [request for request, count in zip(requests, unread, strict=False) if count]
+    workers = min(_workers(settings, sum(unread)), len(elsewhere))
+    if not workers:
+        yield from map(here.__getitem__, requests)
+        return
+    source = split.split if isinstance(split, Kept) else split  # without the images that are kept
+    decoded = _in_processes(Reader(source, settings.max_broken, replace), elsewhere, workers)
+    for request, count in zip(requests, unread, strict=True):
+        reply = next(decoded) if count else here[request]
+        if count and isinstance(split, Kept):
+            whole = _whole(split, reply.indices, reply.broken)
+            split.keep(reply.indices[whole], reply.images[whole])
+        yield reply
+
+
+def _unread(split: Split, request: Request) -> int:
+    """How many images of a request are still to be decoded."""
+    return int((~split.has[request.indices]).sum()) if isinstance(split, Kept) else len(request.indices)
+
+
+def _workers(settings: config.Data, images: int) -> int:
+    """Processes that decode so many images: `data.workers`, or by default none for few, else one per core.
+
+    At most 8, shared by the ranks of this machine.
+    """
     if settings.workers is not None:
         return settings.workers
+    if images < FEW:
+        return 0
     return max(1, min(8, cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
