@@ -66,6 +66,31 @@ def test_a_loss_that_is_not_finite_is_skipped_with_scaled_gradients_too(monkeypa
     assert not torch.equal(before, run.model.head.weight)
 
 
+def test_the_baseline_has_no_part_of_a_step_that_is_skipped(monkeypatch):
+    run = running.setup(experiment())
+    backward, rewards = training.backward_parts, {}
+
+    def overflowing(run, images, labels, order):
+        losses, right = backward(run, images, labels, order)
+        rewards[run.step] = -losses.mean().item()
+        if run.step in (3, 5):  # the loss is finite, its gradient is not
+            run.model.head.bias.grad[0] = float("inf")
+        return losses, right
+
+    monkeypatch.setattr(training, "backward_parts", overflowing)
+    baseline, seen = run.learner.estimator.baseline, []
+    for epoch in (0, 1):
+        for images, labels in run.loader.epoch(epoch):
+            training.train_step(run, images, labels)
+            seen.append((bool(baseline.started), baseline.value.item(), baseline.advantage.item()))
+    # 15 steps, of which 2 up to 7 are the policy's, the first without noise: rewards come from step 3 on.
+    by_hand = 0.99 * rewards[4] + 0.01 * rewards[6]
+    assert run.skipped == 2
+    assert seen[3] == (False, 0.0, 0.0)
+    assert seen[4] == seen[5] == (True, pytest.approx(rewards[4]), pytest.approx(0, abs=1e-6))
+    assert seen[6] == (True, pytest.approx(by_hand), pytest.approx(rewards[6] - by_hand, abs=1e-6))
+
+
 @pytest.mark.parametrize("parts", [2, 4])
 def test_accumulation_adds_up_to_the_same_step(parts):
     runs = [running.setup(experiment(accumulate=n)) for n in (1, parts)]

@@ -123,6 +123,16 @@ def test_a_finished_run_can_be_made_longer(whole, tmp_path):
         training.continued(longer, ["model.name=vit"])
 
 
+def test_the_stages_of_a_run_that_is_made_longer_stay_at_their_very_steps(tmp_path):
+    # 0.45 * 30 = 13.5 steps are 13; as a part of 50 steps they would be rounded to 14.
+    directory, plan = RunDir(tmp_path / "run"), experiment(epochs=6)
+    directory.create(plan)
+    running.save(running.setup(plan), directory)
+    longer = running.setup(training.continued(plan, ["train.epochs=10"]))
+    running.restore(longer, directory, QUIET)
+    assert (longer.learner.start_step, longer.learner.stop_step) == (4, 13)
+
+
 def test_a_run_continues_on_another_number_of_processes(whole, tmp_path, monkeypatch):
     directory = RunDir(tmp_path / "run")
     stop_after(monkeypatch, 7)

@@ -26,7 +26,7 @@ from reorder.judge import (
     load_run,
     order_sensitivity,
 )
-from reorder.run_dir import RunDir
+from reorder.run_dir import Checkpoint, RunDir
 from reorder.scans import SCANS
 
 MODEL = Model(name="transformer_xl", size="mini", image_size=8, patch_size=4)
@@ -124,6 +124,27 @@ def test_an_unfinished_run_is_read_as_its_metrics_say(tmp_path, epochs):
     assert result["loss"] == directory.metrics()[-1]["validation_loss"]
     assert run.metrics[-1]["stage"] == ("warm-up" if epochs == 1 else "policy")
     assert (result["order"] == [0, 1, 2, 3]) == (epochs == 1)
+
+
+@pytest.mark.parametrize("kind", ["new", "old", "old, in its first epoch"])
+def test_the_stages_of_a_run_do_not_move_with_the_data_it_is_evaluated_on(tmp_path, kind):
+    # 24 steps: warm-up up to step 4, policy up to step 11. By 1,400 images there would be 522 steps, and
+    # the last checkpoint would seem to be of the warm-up, in which every run reads row-major.
+    plan = experiment(epochs=6, scan="spiral", policy="global", learning_rate=0.05)
+    plan.data.train_images, plan.train.batch_size = 64, 16
+    directory = RunDir(tmp_path / "run")
+    summary = training.train(plan, directory, Display(quiet=True))
+    if kind != "new":
+        (tensors, state), _ = directory.load_checkpoint()
+        del state["start_step"], state["stop_step"]
+        if kind != "old":
+            state["metrics"] = []
+        directory.save_checkpoint(state["step"] + 1, Checkpoint(tensors, state), keep=1)
+    assert summary["order"] != [0, 1, 2, 3]
+    _, result = evaluate_run(directory, None, ["train_images=1400"])
+    assert result["order"] == summary["order"]
+    assert result["top1"] == summary["top1"]
+    assert order_sensitivity(directory, ["train_images=1400"]).rows[0][2].value == 100 * summary["top1"]
 
 
 def test_other_data_need_the_channels_and_classes_of_the_model(learned, monkeypatch):

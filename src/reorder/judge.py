@@ -18,7 +18,7 @@ from reorder.config import Experiment, build, images_of
 from reorder.distributed import World, wait_for_all
 from reorder.evaluate import PairedDifference, bootstrap, paired_difference
 from reorder.learner import random_order
-from reorder.run import Run, load_tensors, setup, unwrapped
+from reorder.run import Run, learner_of, load_tensors, restore_stages, setup, unwrapped
 from reorder.run_dir import RunDir
 from reorder.scans import SCANS
 from reorder.tables import Cell, Number, PValue, Table, write_table
@@ -58,9 +58,20 @@ def load_run(directory: RunDir, experiment: Experiment | None = None, world: Wor
             f"data.name={run.experiment.data.name} has {model.head.out_features} classes and {channels} "
             f"channels; the model of {directory.path} knows {classes} and {trained_channels}"
         )
+    if "start_step" not in state:
+        run.learner = learner_of(own, model.grid, run.initial, _total_steps(run, own, state))
     load_tensors(run, tensors)
+    restore_stages(run.learner, state)
     run.step = state["step"]
     return run
+
+
+def _total_steps(run: Run, own: Experiment, state: dict[str, Any]) -> int:
+    """The steps of the whole run, by its own data, for an older checkpoint that does not say its stages."""
+    if state["metrics"]:
+        last = state["metrics"][-1]
+        return own.train.epochs * (last["step"] // last["epoch"])
+    return setup(dataclasses.replace(run.experiment, data=own.data), run.world, run.prior).total_steps
 
 
 def evaluate_run(

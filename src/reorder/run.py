@@ -119,7 +119,7 @@ def setup(experiment: Experiment, world: World | None = None, prior: dict[str, A
     loader = Loader(data, experiment.data, settings.batch_size, settings.seed, world.rank, world.size)
     initial = initial_order(prior["chosen"]["scan"] if prior else order.scan, model.grid, settings.seed)
     # The learner is small and stays on the CPU: its float64 sums are not for every accelerator.
-    learner = _learner(experiment, model.grid, initial, settings.epochs * loader.steps_per_epoch)
+    learner = learner_of(experiment, model.grid, initial, settings.epochs * loader.steps_per_epoch)
     groups = [
         *weight_groups(model, settings.decay_all),
         {"params": [*learner.parameters()], "lr": order.learning_rate},
@@ -195,9 +195,10 @@ def initial_order(name: str, grid: tuple[int, int], seed: int = 0) -> Tensor:
     return as_order(name, grid)
 
 
-def _learner(
+def learner_of(
     experiment: Experiment, grid: tuple[int, int], initial: Tensor, total_steps: int
 ) -> OrderLearner | FixedOrder:
+    """What asks for the order of each batch in a run of so many steps."""
     settings = experiment.order
     if settings.policy == "none":
         return FixedOrder(grid, initial)
@@ -252,6 +253,8 @@ def save(run: Run, directory: RunDir) -> None:
         state |= {"so_far": asdict(so_far), "optimizer": run.optimizer.state_dict()}
         state |= {"scaler": run.scaler.state_dict(), "broken": run.loader.broken}
         state |= {"wall_seconds": run.wall_seconds}
+        if isinstance(run.learner, OrderLearner):
+            state |= {"start_step": run.learner.start_step, "stop_step": run.learner.stop_step}
         directory.save_checkpoint(run.step, Checkpoint(tensors, state), run.experiment.train.keep)
         directory.write_metrics(run.metrics)
         directory.write_policy(run.moments, run.initial)
@@ -273,6 +276,12 @@ def load_tensors(run: Run, tensors: dict[str, Tensor]) -> None:
         )
 
 
+def restore_stages(learner: OrderLearner | FixedOrder, state: dict[str, Any]) -> None:
+    """Start and stop the policy stage where the checkpoint's run does; older checkpoints do not say where."""
+    if isinstance(learner, OrderLearner) and "start_step" in state:
+        learner.start_step, learner.stop_step = state["start_step"], state["stop_step"]
+
+
 def restore(run: Run, directory: RunDir, display: Display) -> None:
     """Bring a run to the state of its directory's newest sound checkpoint, if it has one."""
     checkpoint, damaged = directory.load_checkpoint()
@@ -281,6 +290,7 @@ def restore(run: Run, directory: RunDir, display: Display) -> None:
     if checkpoint is None:
         return
     load_tensors(run, checkpoint.tensors)
+    restore_stages(run.learner, checkpoint.state)
     for key in PLAIN_STATE:
         setattr(run, key, checkpoint.state[key])
     run.earlier = checkpoint.state.get("wall_seconds", run.seconds)  # older ones lack it

@@ -146,6 +146,7 @@ def train_step(run: Run, images: Tensor, labels: Tensor) -> None:
     torch.manual_seed(derive_seed(settings.seed, run.step, run.world.rank))  # of dropout and the like
     run.optimizer.zero_grad()
     order = learner.sample(run.step)
+    before = [buffer.clone() for buffer in learner.buffers()]
     losses, right = backward_parts(run, images, labels, order)
     finite = unscaled = bool(mean(losses.mean()).isfinite())
     if finite:
@@ -163,10 +164,15 @@ def train_step(run: Run, images: Tensor, labels: Tensor) -> None:
         if run.ema is not None:
             run.ema.update_parameters(unwrapped(model))
         run.so_far.add(losses, right)
+        run.skipped_in_a_row = 0
+    else:
+        run.skipped += 1
+        run.skipped_in_a_row += 1
+        for buffer, old in zip(learner.buffers(), before, strict=True):
+            buffer.copy_(old)  # the reward of a step that is skipped is no part of the baseline
     if unscaled:
         run.scaler.update()
     run.step += 1
-    run.skipped, run.skipped_in_a_row = run.skipped + (not finite), 0 if finite else run.skipped_in_a_row + 1
 
 
 def backward_parts(run: Run, images: Tensor, labels: Tensor, order: Tensor) -> tuple[Tensor, int]:
