@@ -1,6 +1,8 @@
 """Trees of image files: image_folder, ImageNet and Functional Map of the World."""
 
 import json
+import logging
+import os
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from conftest import write_image
 from scipy.io import savemat
 
 from reorder.config import Data
-from reorder.data import load_dataset
+from reorder.data import load_dataset, load_unlabelled
 
 
 def load(root, name="image_folder", size=(16, 16), **settings):
@@ -92,6 +94,111 @@ def test_trees_that_cannot_be_trained_on_are_refused(folder, tmp_path):
         load(folder)
     write_image(folder / "val/loose.png", 0)
     with pytest.raises(ValueError, match=r"val/loose.png is in no class folder"):
+        load(folder)
+
+
+def test_lists_do_not_leave_the_root_through_links(folder, tmp_path):
+    write_image(tmp_path / "elsewhere/secret.png", 0)
+    (folder / "train/ant/link.png").symlink_to(tmp_path / "elsewhere/secret.png")
+    (folder / "train/out").symlink_to(tmp_path / "elsewhere")
+    (folder / "train/ant/inside.png").symlink_to(folder / "train/bee/0.png")
+    listed = tmp_path / "list.txt"
+    for path in ("train/ant/link.png", "train/out/secret.png"):
+        listed.write_text(f"train/ant/0.png\ntrain/bee/0.png\n{path}\n")
+        with pytest.raises(
+            ValueError, match=rf"list.txt: '{path}' is a link out of data.root, to .*secret.png"
+        ):
+            load(folder, train_list=str(listed))
+    listed.write_text("train/ant/inside.png\ntrain/bee/0.png\ntrain/cow/0.png\n")
+    assert len(load(folder, train_list=str(listed)).train) == 3
+    listed.write_text("train/ant/a\0b.png\n")
+    with pytest.raises(
+        ValueError, match=r"must hold paths relative to data.root, got 'train/ant/a\\x00b.png'"
+    ):
+        load(folder, train_list=str(listed))
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"name": "idx"}, {"name": "hf:somebody/something"}], ids=["digits", "idx", "hf"]
+)
+@pytest.mark.parametrize("key", ["train_list", "validation_list"])
+def test_lists_are_refused_where_they_would_be_ignored(settings, key):
+    with pytest.raises(
+        ValueError, match=rf"data.{key} is for image_folder, imagenet, fmow, not for data.name="
+    ):
+        load_dataset(Data(**settings, **{key: "list.txt"}), (8, 8))
+
+
+def test_folders_that_go_round_in_links_are_refused_and_others_are_read_once(folder):
+    (folder / "train/ant/loop").symlink_to("..")
+    said = r"train/ant/loop is a link to .*train, a folder that it is in; remove the link"
+    with pytest.raises(ValueError, match=said):
+        load(folder)
+    (folder / "train/ant/loop").unlink()
+    (folder / "train/ant/self").symlink_to("self")  # a link to itself is neither a folder nor an image
+    for level in range(30):  # 2 ** 30 ways through 30 folders
+        (folder / f"deep/{level}").mkdir(parents=True)
+        for name in ("x", "y"):
+            (folder / f"deep/{level}/{name}").symlink_to(folder / f"deep/{level + 1}")
+    write_image(folder / "deep/30/0.png", 1)
+    (folder / "train/ant/deep").symlink_to(folder / "deep/0")
+    (folder / "train/more").symlink_to(folder / "deep/30")
+    write_image(folder / "val/more/0.png", 1)
+    data = load(folder)
+    assert data.train.labels.bincount().tolist() == [6, 3, 4, 1]  # once in each class
+
+
+@pytest.fixture
+def notes(caplog):
+    """What was said so far."""
+    caplog.set_level(logging.WARNING)
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+def test_hidden_folders_are_no_classes_and_that_is_said_once(folder, notes):
+    for place in ("train", "train/ant", "val", "train/bee"):
+        write_image(folder / place / ".hidden-for-this-test/0.png", 0)
+    for _ in range(2):
+        data = load(folder)
+    assert data.classes == ["ant", "bee", "cow"]
+    assert (len(data.train), len(data.validation)) == (12, 5)
+    assert notes() == ["hidden folders called .hidden-for-this-test are not read"]
+
+
+def test_a_class_without_validation_images_is_said_and_one_class_alone_is_refused(folder, notes):
+    load(folder)
+    assert notes() == []
+    (folder / "train/bee").rename(folder / "train/wasp")
+    (folder / "val/bee").rename(folder / "wasps")
+    assert load(folder).classes == ["ant", "cow", "wasp"]
+    assert notes() == ["1 of the 3 classes of image_folder have no validation images, such as 'wasp'"]
+    load(folder, validation_images=1)  # most classes are missing, as asked for
+    assert len(notes()) == 1
+    for split, name in (("train", "cow"), ("train", "wasp"), ("val", "cow")):
+        (folder / split / name).rename(folder / f"{split}-{name}")
+    with pytest.raises(ValueError, match=r"all training images of image_folder are of one class, 'ant'"):
+        load(folder)
+    settings = Data(name="image_folder", root=str(folder))
+    assert len(load_unlabelled(settings, (16, 16))) == 5  # the prior needs no classes
+
+
+def test_other_ranks_say_nothing(folder, notes, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    write_image(folder / "train/.of-another-rank/0.png", 0)
+    load(folder)
+    assert notes() == []
+
+
+def test_a_folder_that_cannot_be_read_is_not_one_without_images(folder, monkeypatch):
+    scan = os.scandir
+
+    def forbidden(path):
+        if str(path).endswith("train/bee"):  # a mode would not keep an administrator out
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", forbidden)
+    with pytest.raises(ValueError, match=r"cannot read the folder .*train/bee: Permission denied"):
         load(folder)
 
 

@@ -1,5 +1,6 @@
 """Datasets of the Hugging Face library where it is installed, and else the way to get it."""
 
+import logging
 import sys
 
 import pytest
@@ -54,6 +55,23 @@ def test_local_and_streamed_datasets_are_the_folder_they_were_made_of(saved, whe
     for a, b in zip(*batches, strict=True):
         assert torch.equal(a[0], b[0])
         assert torch.equal(a[1], b[1])
+
+
+def test_an_unknown_name_is_one_line_without_a_word_about_every_attempt(monkeypatch, caplog):
+    import datasets as library
+
+    hub = logging.getLogger("huggingface_hub.utils._http")
+
+    def unreachable(*arguments, **options):
+        hub.warning("Retrying in 1s [Retry 1/5].")  # as the hub's library does
+        raise ConnectionError("Couldn't reach\nit")
+
+    monkeypatch.setattr(library, "load_dataset", unreachable)
+    with pytest.raises(ValueError, match=r"cannot load hf:somebody/nothing: Couldn't reach it$"):
+        load_dataset(Data(name="hf:somebody/nothing"), (8, 8))
+    assert caplog.records == []
+    hub.warning("others are still heard")
+    assert len(caplog.records) == 1
 
 
 def test_what_is_missing_is_said(saved):

@@ -105,3 +105,39 @@ def test_what_is_wrong_with_the_files_is_said(tmp_path):
     tree(tmp_path / "other")
     with pytest.raises(ValueError, match=r"more than one dataset"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("shape", [(4, 0, 5), (4, 5, 0)])
+def test_images_without_pixels_are_refused(tmp_path, ending, shape):
+    tree(tmp_path, ending)
+    write(tmp_path / f"train-images-idx3-ubyte{ending}", np.zeros(shape, np.uint8))
+    said = rf"train-images-idx3-ubyte{ending} announces images of {shape[1]}x{shape[2]} pixels"
+    with pytest.raises(ValueError, match=said):
+        load(tmp_path)
+
+
+def test_compressed_files_are_unpacked_up_to_a_limit_and_up_to_what_they_announce(tmp_path, monkeypatch):
+    tree(tmp_path, ".gz")
+    file = tmp_path / "train-images-idx3-ubyte.gz"
+    unpacked, original = [], gzip.GzipFile.read
+    monkeypatch.setattr(gzip.GzipFile, "read", lambda *a: unpacked.append(len(r := original(*a))) or r)
+    content = struct.pack(">BBBB3I", 0, 0, 8, 3, 2**16, 2**10, 2**5)
+    file.write_bytes(gzip.compress(content + bytes(10**6)))
+    with pytest.raises(
+        ValueError, match=r"2147483648 bytes, more than the limit of 1073741824 for compressed"
+    ):
+        load(tmp_path)
+    assert sum(unpacked) == 16  # the header
+    file.write_bytes(gzip.compress(struct.pack(">BBBB3I", 0, 0, 8, 3, 20, 5, 5) + bytes(10**6)))
+    with pytest.raises(ValueError, match=r"has more than 500 bytes of data, not the \(20, 5, 5\)"):
+        load(tmp_path)
+    assert max(unpacked) == 501
+
+
+def test_a_raw_file_may_announce_what_it_likes(tmp_path):
+    tree(tmp_path)
+    file = tmp_path / "train-images-idx3-ubyte"
+    file.write_bytes(struct.pack(">BBBB3I", 0, 0, 8, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1) + bytes(9))
+    with pytest.raises(ValueError, match=r"has 9 bytes of data, not the \(4294967295, "):
+        load(tmp_path)

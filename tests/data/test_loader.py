@@ -11,6 +11,8 @@ import torch
 
 from reorder.config import Data
 from reorder.data import Loader, load_dataset
+from reorder.data import loader as loading
+from reorder.data.datasets import Kept
 
 
 def loader(root, batch_size=4, seed=0, rank=0, world_size=1, **settings):
@@ -159,6 +161,63 @@ def test_too_many_broken_images_stop_the_run(folder):
         list(loader(folder, max_broken=1).epoch(0))
     with pytest.raises(ValueError, match=r"data.max_broken=0"):
         list(loader(folder, max_broken=0).epoch(0))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("max_broken", [10, 100])
+def test_a_split_of_nothing_but_broken_images_is_one_line(folder, caplog, workers, max_broken):
+    damage(folder, *(file.relative_to(folder) for file in folder.glob("val/*/*.png")))
+    caplog.set_level(logging.WARNING)
+    with pytest.raises(ValueError, match=r"none of the 5 images can be read; the first is .*val/ant/0.png: "):
+        list(loader(folder, batch_size=6, workers=workers, max_broken=max_broken).validate())
+    damage(folder, *(file.relative_to(folder) for file in folder.glob("train/*/*.png")))
+    said = (
+        r"more than data.max_broken=10 images" if max_broken == 10 else r"none of the 12 images can be read"
+    )
+    with pytest.raises(ValueError, match=said):
+        list(loader(folder, workers=workers, max_broken=max_broken).epoch(0))
+    assert caplog.records == []
+
+
+def read_counted(loader, monkeypatch):
+    """The indices of the training images that are decoded in this process, as they come."""
+    decoded, original = [], loader.dataset.train.split.read
+    monkeypatch.setattr(
+        loader.dataset.train.split, "read", lambda index: decoded.append(index) or original(index)
+    )
+    return decoded
+
+
+def test_small_folders_are_decoded_once_and_by_default_without_workers(folder, monkeypatch):
+    small = loader(folder, batch_size=5, workers=None)
+    decoded = read_counted(small, monkeypatch)
+    monkeypatch.setattr(loading, "_in_processes", None)  # would be an error
+    kept = [list(small.epoch(epoch)) for epoch in range(6)]
+    assert sorted(decoded) == list(range(12))
+    monkeypatch.setattr(Kept, "largest", 12 * 3 * 16 * 16 - 1)
+    plain = loader(folder, batch_size=5)
+    assert isinstance(plain.dataset.validation, Kept)
+    assert not isinstance(plain.dataset.train, Kept)
+    assert all(equal(kept[epoch], plain.epoch(epoch)) for epoch in range(6))
+
+
+def test_what_workers_decoded_is_kept_too(folder, monkeypatch):
+    damage(folder, "train/ant/4.png")
+    plain = loader(folder)
+    expected = [list(plain.epoch(epoch)) for epoch in range(2)]
+    many = loader(folder, workers=2)
+    assert equal(many.epoch(0), expected[0])
+    assert many.dataset.train.has.tolist() == [True] * 4 + [False] + [True] * 7
+    many.settings.workers, decoded = 0, read_counted(many, monkeypatch)
+    assert equal(many.epoch(1), expected[1])
+    assert set(decoded) == {4}  # which may have been mended
+
+
+def test_many_images_are_decoded_by_workers_unless_none_are_wanted(monkeypatch):
+    monkeypatch.setattr(loading, "cores", lambda: 4)
+    wanted = {None: [0, 4, 4], 0: [0, 0, 0], 3: [3, 3, 3]}
+    for workers, expected in wanted.items():
+        assert [loading._workers(Data(workers=workers), count) for count in (99, 100, 10**6)] == expected
 
 
 def test_bombs_are_broken_images_with_the_limit_named(folder):
