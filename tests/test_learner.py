@@ -297,6 +297,7 @@ every = [None, None]
 torch.distributed.all_gather_object(every, (learner.policy.logits.tolist(), learner.order().tolist()))
 assert every[0] == every[1], every
 assert every[0][1] != list(range(9)), "the policy has not moved"
+torch.distributed.destroy_process_group()  # else its threads may outlive the interpreter, and abort it
 """
 
 

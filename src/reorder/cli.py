@@ -15,7 +15,7 @@ from reorder.analysis import coverage as count_coverage
 from reorder.analysis import write_coverage
 from reorder.config import Experiment, build
 from reorder.display import Display
-from reorder.distributed import Stopped, StopSignals, join, requeue
+from reorder.distributed import Lost, Stopped, StopSignals, join, requeue
 from reorder.estimate import forecast
 from reorder.figures import coverage_figure, save_figure, scan_figure
 from reorder.judge import (
@@ -35,7 +35,7 @@ from reorder.slurm import submit
 from reorder.studies import STUDIES
 from reorder.sweep import check_here, plans_of, tasks_of
 from reorder.tables import terminal_table
-from reorder.train import reopen, train_with_comparison
+from reorder.train import continued, reopen, train_with_comparison
 from reorder.train import train as train_one
 
 app = typer.Typer(
@@ -109,17 +109,19 @@ def train(
         for name in PRESETS:
             print(f"{name:{width}}  {describe(preset(name))}")
         return
-    with join() as world:
+    if resume is not None:
+        if out is not None:
+            raise ValueError("--resume continues in its own directory; leave --out away")
+        directory = RunDir(resume)
+        experiment = continued(directory.experiment(), arguments or [])
+    else:
+        base, file, overrides, name = _split_arguments(arguments or [])
+        experiment = build(base, file, overrides)
+        directory = RunDir(out if out is not None else Path("runs") / name)
+    with join(experiment.train.timeout_minutes) as world:
         display = Display(quiet or not world.first)
         if resume is not None:
-            if out is not None:
-                raise ValueError("--resume continues in its own directory; leave --out away")
-            directory = RunDir(resume)
             experiment = reopen(directory, arguments or [], display, world)
-        else:
-            base, file, overrides, name = _split_arguments(arguments or [])
-            experiment = build(base, file, overrides)
-            directory = RunDir(out if out is not None else Path("runs") / name)
         with StopSignals().watched() as stop:
             if experiment.train.compare:
                 runs = train_with_comparison(experiment, directory, display, world, stop)
@@ -424,6 +426,8 @@ def main() -> None:
         if stopped.status == 128 + signal.SIGTERM:
             requeue()
         _fail(str(stopped), stopped.status)
+    except Lost as lost:
+        _fail(str(lost), 1)
     except OSError as error:
         _fail(f"cannot use {error.filename}: {error.strerror}", 2)
     except UsageError as error:  # type: ignore[misc]

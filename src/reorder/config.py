@@ -100,6 +100,7 @@ class Train:
     checkpoint_minutes: float = 10.0  # besides the end of every epoch
     checkpoint_steps: int = 0  # as well; 0 for by the clock alone
     keep: int = 2  # checkpoints
+    timeout_minutes: float = 30.0  # that a process waits for the others
     seed: int = 0
     compare: bool = False  # also train the fixed row-major and initial orders, and end with a table
     track: str = "none"  # where to send the metrics besides metrics.jsonl
@@ -123,6 +124,10 @@ class Train:
             raise ValueError(f"train.seed must be below 2**63, got {self.seed}")
         for key in ("learning_rate", "weight_decay", "warmup_epochs", "checkpoint_minutes"):
             _at_least(f"train.{key}", getattr(self, key), 0)
+        if not 0 < self.timeout_minutes <= 43_200:
+            raise ValueError(
+                f"train.timeout_minutes must be above 0 and at most 43200, got {self.timeout_minutes}"
+            )
         if not self.clip > 0:
             raise ValueError(f"train.clip must be above 0, got {self.clip}")
 
@@ -169,6 +174,7 @@ NEUTRAL = (
     "train.checkpoint_minutes",
     "train.checkpoint_steps",
     "train.keep",
+    "train.timeout_minutes",
     "train.compare",
     "train.track",
 )

@@ -3,18 +3,25 @@
 Started by torchrun, every process is a rank; started plainly, there is one. Only rank 0 writes.
 """
 
+import gc
 import os
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import timedelta
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
+
+# Imported before a group is made: its functions have the group of that moment as a default, and torch.optim
+# imports it at the first step. The group would live as long as the interpreter, and its threads, which drop
+# tensors, would outlive that: now and then a process that had done all its work was aborted.
+import torch.distributed.nn
 from torch import Tensor
 
 T = TypeVar("T")
@@ -40,9 +47,17 @@ def accelerator() -> torch.device:
     return found or torch.device("cpu")
 
 
+class Lost(Exception):
+    """Another process has ended, or does not answer."""
+
+
 @contextmanager
-def join() -> Iterator[World]:
-    """The world this process was started in, on the accelerator it has, while the block runs."""
+def join(timeout_minutes: float = 30.0) -> Iterator[World]:
+    """The world this process was started in, on the accelerator it has, while the block runs.
+
+    Raises Lost when another process has ended, or has not answered for so many minutes. The threads of the
+    group have ended when the block has.
+    """
     size, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
     device = accelerator()
     if device.type == "cuda":
@@ -52,11 +67,28 @@ def join() -> Iterator[World]:
         yield World(0, 1, device)
         return
     torch.set_num_threads(max(1, cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    timeout = timedelta(minutes=timeout_minutes)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
     try:
         yield World(rank, size, device)
+    except BaseException as error:
+        traceback.clear_frames(error.__traceback__)  # of a model, which would keep the group alive
+        if isinstance(error, dist.DistError) or "gloo/transport" in str(error):
+            raise Lost(_why(str(error), timeout_minutes)) from None
+        raise
     finally:
         dist.destroy_process_group()
+        gc.collect()
+
+
+def _why(error: str, timeout_minutes: float) -> str:
+    """What an error of torch.distributed means to somebody who waits for a run."""
+    if "timed out" in error.lower():
+        return (
+            f"another process has not answered for {timeout_minutes:g} minutes (train.timeout_minutes): it "
+            "hangs, or is slow; the same command, or --resume, continues from the last checkpoint"
+        )
+    return "another process of this run has ended; what it said last is the reason"
 
 
 def cores() -> int:
@@ -115,12 +147,20 @@ def from_first(make: Callable[[], T]) -> T:
     if dist.get_rank() == 0:
         try:
             shared[0] = make()
-        except ValueError as error:
-            shared[1] = str(error)
+        except (ValueError, OSError) as error:
+            shared[1] = error
     dist.broadcast_object_list(shared, group=patient)
     if shared[1] is not None:
-        raise ValueError(shared[1])
+        raise shared[1]
     return shared[0]
+
+
+@contextmanager
+def held_by_first(hold: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """Have rank 0 hold something while the block runs on all ranks; they refuse what it refuses."""
+    with ExitStack() as held:
+        from_first(lambda: held.enter_context(hold()))
+        yield
 
 
 class Stopped(Exception):

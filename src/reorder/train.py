@@ -17,7 +17,17 @@ from reorder import curriculum, track
 from reorder import order as orders
 from reorder.config import Experiment, build, reading_of
 from reorder.display import Display, Progress
-from reorder.distributed import ALONE, Stopped, StopSignals, World, mean, on_any, union, wait_for_all
+from reorder.distributed import (
+    ALONE,
+    Stopped,
+    StopSignals,
+    World,
+    held_by_first,
+    mean,
+    on_any,
+    union,
+    wait_for_all,
+)
 from reorder.evaluate import Evaluation, bootstrap_sem, evaluate
 from reorder.learner import policy_metrics
 from reorder.run import (
@@ -59,7 +69,7 @@ def train(
         with stop.at_once():
             prior = recorded_or_measured(experiment, [directory, prior_of or directory], display)
     run = setup(experiment, world, prior)
-    with directory.locked() if run.world.first else nullcontext():
+    with held_by_first(directory.locked):
         return train_run(run, directory, display, stop)
 
 
@@ -290,6 +300,7 @@ RESUME_MAY_CHANGE = (
     "train.keep",
     "train.checkpoint_minutes",
     "train.checkpoint_steps",
+    "train.timeout_minutes",
     "train.learning_rate",
     "train.clip",
     "train.precision",
@@ -330,11 +341,11 @@ def reopen(directory: RunDir, overrides: list[str], display: Display, world: Wor
     before = directory.experiment()
     changed = [(run, continued(run.experiment(), overrides)) for run in (directory, *beside)]
     wait_for_all()  # until every rank has read what the first changes
-    if world.first:
-        with directory.locked():
+    with held_by_first(directory.locked):
+        if world.first:
             for run, experiment in changed:
                 run.reopen(experiment)
-    wait_for_all()
+        wait_for_all()
     after = changed[0][1]
     if after.train.epochs > before.train.epochs:
         display.say(
