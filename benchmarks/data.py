@@ -17,7 +17,9 @@ from torch import Tensor
 import reorder
 from reorder.config import Data
 from reorder.data import Loader, load_dataset
+from reorder.data.datasets import Kept
 from reorder.data.transform import Transform
+from reorder.distributed import cores
 
 
 def write_photographs(directory: Path, side: int, count: int) -> list[Path]:
@@ -81,6 +83,31 @@ def step_and_load(settings: Data, side: int, patch_size: int, steps: int = 20) -
     return float(np.median(step)), float(np.median(load))
 
 
+def write_folder(root: Path, train: int = 75, validation: int = 25) -> None:
+    """Photographs of 256x256 pixels in two classes."""
+    for split, count in (("train", train), ("val", validation)):
+        for number, name in enumerate(("a", "b")):
+            (root / split / name).mkdir(parents=True)
+            write_photographs(root / split / name, 256, count // 2 + number * (count % 2))
+
+
+def epoch_seconds(root: Path, kept: bool, workers: int | None, epochs: int = 5) -> float:
+    """Median seconds of reading all images of a folder for training and validation, after a first time."""
+    settings = Data(name="image_folder", root=str(root), workers=workers)
+    largest, Kept.largest = Kept.largest, Kept.largest if kept else 0
+    loader = Loader(load_dataset(settings, (224, 224)), settings, 25, seed=0)
+    Kept.largest = largest
+    seconds = []
+    for epoch in range(epochs + 1):
+        began = time.perf_counter()
+        for _ in loader.epoch(epoch):
+            pass
+        for _ in loader.validate():
+            pass
+        seconds.append(time.perf_counter() - began)
+    return float(np.median(seconds[1:]))
+
+
 def table() -> Table:
     table = Table("what", "ours", "peer", "ratio", title="Data")
     with tempfile.TemporaryDirectory() as name:
@@ -103,4 +130,17 @@ def table() -> Table:
             step, load = step_and_load(settings, side, patch_size)
             what = f"a batch of 64 of {settings.name}; peer: a step of the mini Transformer-XL"
             table.add_row(what, f"{1000 * load:.2f} ms", f"{1000 * step:.2f} ms", f"{load / step:.1%} of it")
+        write_folder(directory / "folder")
+        ours = epoch_seconds(directory / "folder", kept=True, workers=None)
+        for workers, what in (
+            (min(8, cores()), "workers started in every epoch"),
+            (0, "decoded in every epoch"),
+        ):
+            peer = epoch_seconds(directory / "folder", kept=False, workers=workers)
+            table.add_row(
+                f"an epoch of 100 photographs, kept decoded; peer: {what}",
+                f"{1000 * ours:.0f} ms",
+                f"{1000 * peer:.0f} ms",
+                f"{peer / ours:.1f}x",
+            )
     return table

@@ -55,7 +55,7 @@ class Data:
     name: str = "digits"
     root: str | None = None  # the dataset's directory; of hf:, where downloads are kept
     augment: str = "flip"
-    workers: int | None = None  # processes that decode; by default one per core, at most 8
+    workers: int | None = None  # processes that decode; by default none for few images, else one per core, <= 8
     max_broken: int = 10  # unreadable images to replace before the run is stopped
     max_pixels: int | None = None  # of one image; larger ones count as broken. By default the dataset's limit
     train_images: int | None = None  # train on so many, the same whatever the seed; by default on all
