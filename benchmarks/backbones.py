@@ -2,7 +2,7 @@
 
 Forward and backward in float32 on two threads, training mode. Times are the shortest of alternating runs;
 memory is how much the peak resident set grows over one step (Linux only). `reorder bench backbones` prints
-the table; nothing else should be running.
+the table; nothing else should be running. A tiny table only shows that everything runs.
 """
 
 import math
@@ -10,13 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from rich.box import SIMPLE_HEAD
 from rich.progress import track
-from rich.table import Table
+from rich.table import Column, Table
 from torch import Tensor, nn
 
 from reorder.backbones import BACKBONES, SIZES, Longformer
@@ -25,7 +27,6 @@ from reorder.kernels.selective_scan import selective_scan
 Step = Callable[[], None]
 THREADS = 2
 WINDOW = 14
-SHORT, LONG = 1024, 16384  # patches, for growth
 
 
 def mambapy_scan(x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor) -> Tensor:
@@ -98,34 +99,50 @@ class HuggingFace(nn.Module):
         return self.encoder(padded, attention_mask=mask, padding_len=padding)[0]
 
 
-def longformer_step(batch: int, length: int) -> Step:
-    model = Longformer(SIZES["base"], (1, length - 1), dropout=0.0, window=WINDOW)
-    return model_step(model, batch, length, SIZES["base"].width)
+def longformer_step(size: str, batch: int, length: int) -> Step:
+    model = Longformer(SIZES[size], (1, length - 1), dropout=0.0, window=WINDOW)
+    return model_step(model, batch, length, SIZES[size].width)
 
 
-STEPS: dict[str, Callable[[], Step]] = {
-    "scan": lambda: scan_step(selective_scan, 4, 768, 197),
-    "scan mambapy": lambda: scan_step(mambapy_scan, 4, 768, 197),
-    "long scan": lambda: scan_step(selective_scan, 1, 192, 12_545),
-    "long scan mambapy": lambda: scan_step(mambapy_scan, 1, 192, 12_545),
-    "longformer": lambda: longformer_step(4, 197),
-    "longformer hf": lambda: model_step(HuggingFace("base"), 4, 197, 768),
-    "long longformer": lambda: longformer_step(1, 4097),
-    "long longformer hf": lambda: model_step(HuggingFace("base"), 1, 4097, 768),
-    "vit": lambda: backbone_step("vit", "base", 4, 196),
-    "transformer_xl": lambda: backbone_step("transformer_xl", "base", 4, 196),
-    "mamba": lambda: backbone_step("mamba", "base", 4, 196),
-}
+class Sizes(NamedTuple):
+    """What is measured: the size of the models, slots of both sequences, and patches for growth."""
+
+    model: str
+    short: int
+    long_scan: int
+    long: int
+    few: int
+    many: int
+
+
+FULL = Sizes("base", 197, 12_545, 4097, 1024, 16384)
+TINY = Sizes("mini", 17, 65, 65, 16, 64)
 OPTIONS: dict[str, dict[str, object]] = {
     "transformer_xl": {"segment": 256, "dropout": 0.0},
     "longformer": {"dropout": 0.0},
     "mamba": {},
 }
-for _name, _options in OPTIONS.items():
-    for _patches in (SHORT, LONG):
-        STEPS[f"{_name} {_patches}"] = lambda n=_name, p=_patches, o=_options: backbone_step(
-            n, "mini", 1, p, **o
-        )
+
+
+def steps_of(sizes: Sizes) -> dict[str, Callable[[], Step]]:
+    """What makes each step that is measured, by its name."""
+    model, width = sizes.model, SIZES[sizes.model].width
+    steps: dict[str, Callable[[], Step]] = {
+        "scan": partial(scan_step, selective_scan, 4, width, sizes.short),
+        "scan mambapy": partial(scan_step, mambapy_scan, 4, width, sizes.short),
+        "long scan": partial(scan_step, selective_scan, 1, 192, sizes.long_scan),
+        "long scan mambapy": partial(scan_step, mambapy_scan, 1, 192, sizes.long_scan),
+        "longformer": partial(longformer_step, model, 4, sizes.short),
+        "longformer hf": lambda: model_step(HuggingFace(model), 4, sizes.short, width),
+        "long longformer": partial(longformer_step, model, 1, sizes.long),
+        "long longformer hf": lambda: model_step(HuggingFace(model), 1, sizes.long, width),
+    }
+    for name in ("vit", "transformer_xl", "mamba"):
+        steps[name] = partial(backbone_step, name, model, 4, sizes.short - 1)
+    for name, options in OPTIONS.items():
+        for which, patches in (("few", sizes.few), ("many", sizes.many)):
+            steps[f"{name} {which}"] = partial(backbone_step, name, "mini", 1, patches, **options)
+    return steps
 
 
 class Case(NamedTuple):
@@ -133,34 +150,31 @@ class Case(NamedTuple):
     ours: str
     peer: str
     repeats: int
-    bar: str
+    aim: str  # for peer / ours
 
 
-CASES = [
-    Case("selective scan B=4 D=768 N=197; mambapy", "scan", "scan mambapy", 5, "15x faster, 5x less memory"),
-    Case("selective scan B=1 D=192 N=12,545; mambapy", "long scan", "long scan mambapy", 3, "15x faster"),
-    Case("Longformer Base B=4 L=197; Hugging Face", "longformer", "longformer hf", 5, "1.3x faster"),
-    Case(
-        "Longformer Base B=1 L=4,097; Hugging Face",
-        "long longformer",
-        "long longformer hf",
-        2,
-        "2x faster, half the memory",
-    ),
-    Case("Transformer-XL Base B=4 L=197; our ViT Base", "transformer_xl", "vit", 5, "at most 1.3x its time"),
-    Case("Mamba Base B=4 L=197; our ViT Base", "mamba", "vit", 5, "at most 2.5x its time"),
-    *(
-        Case(
-            f"{name} mini N=16,384; itself at N=1,024", f"{name} {LONG}", f"{name} {SHORT}", 3, "at most 20x"
-        )
-        for name in OPTIONS
-    ),
-]
+def cases_of(sizes: Sizes) -> list[Case]:
+    size, short, long = sizes.model.capitalize(), f"B=4 L={sizes.short}", f"B=1 L={sizes.long:,}"
+    scan = f"scan B=4 D={SIZES[sizes.model].width} N={sizes.short}; mambapy"
+    long_scan = f"scan B=1 D=192 N={sizes.long_scan:,}; mambapy"
+    hf, vit = "Hugging Face", f"our ViT {size}"
+    return [
+        Case(scan, "scan", "scan mambapy", 5, "15x, 1/5 MB"),
+        Case(long_scan, "long scan", "long scan mambapy", 3, "15x"),
+        Case(f"Longformer {size} {short}; {hf}", "longformer", "longformer hf", 5, "1.3x"),
+        Case(f"Longformer {size} {long}; {hf}", "long longformer", "long longformer hf", 2, "2x, 1/2 MB"),
+        Case(f"Transformer-XL {size} {short}; {vit}", "transformer_xl", "vit", 5, "1 / 1.3"),
+        Case(f"Mamba {size} {short}; {vit}", "mamba", "vit", 5, "1 / 2.5"),
+        *(
+            Case(f"{name} mini N={sizes.many:,}; N={sizes.few:,}", f"{name} many", f"{name} few", 3, "1 / 20")
+            for name in OPTIONS
+        ),
+    ]
 
 
-def seconds(case: Case) -> tuple[float, float]:
+def seconds(case: Case, steps_by_name: dict[str, Callable[[], Step]]) -> tuple[float, float]:
     """The shortest of alternating runs of ours and the peer; a first run of each is not counted."""
-    steps = [STEPS[case.ours](), STEPS[case.peer]()]
+    steps = [steps_by_name[case.ours](), steps_by_name[case.peer]()]
     best = [math.inf, math.inf]
     for repeat in range(case.repeats + 1):
         for i, step in enumerate(steps):
@@ -171,10 +185,12 @@ def seconds(case: Case) -> tuple[float, float]:
     return best[0], best[1]
 
 
-def peak_mb(name: str) -> float:
-    """How much one step makes the peak resident set of a fresh process grow, in MB."""
-    command = [sys.executable, __file__, "--peak", name]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+def peaks(names: list[str], sizes: Sizes) -> list[float]:
+    """How much one step of each makes the peak resident set of a fresh process grow, in MB."""
+    # -P, or the files beside this one would hide packages of their names from what it imports.
+    command = [sys.executable, "-P", __file__, "tiny" if sizes == TINY else "full", *names]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    return [float(line) for line in printed[-len(names) :]]
 
 
 def high_water_mb() -> float:
@@ -183,28 +199,36 @@ def high_water_mb() -> float:
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
-def print_peak(name: str) -> None:
+def print_peaks(names: list[str], sizes: Sizes) -> None:
     scan_step(selective_scan, 1, 16, 2)()  # compiling is not counted
     backbone_step("mamba", "mini", 1, 1)()
-    step = STEPS[name]()
-    before = high_water_mb()
-    step()
-    print(high_water_mb() - before)
+    for name in names:
+        step = steps_of(sizes)[name]()
+        before = high_water_mb()
+        step()
+        print(high_water_mb() - before)
 
 
-def table() -> Table:
-    torch.set_num_threads(THREADS)
-    table = Table("what; peer", "ours (s)", "peer (s)", "peer / ours", "ours (MB)", "peer (MB)", "bar")
-    for case in track(CASES, description="backbones", transient=True):
-        ours, peer = seconds(case)
-        memory, peer_memory = peak_mb(case.ours), peak_mb(case.peer)
+def table(tiny: bool = False) -> Table:
+    sizes = TINY if tiny else FULL
+    if not tiny:
+        torch.set_num_threads(THREADS)
+    steps, cases = steps_of(sizes), cases_of(sizes)
+    names = [name for case in cases for name in (case.ours, case.peer)]
+    # A process for each; of tiny steps one for all, which measures little but runs everything.
+    grown = peaks(names, sizes) if tiny else [mb for name in names for mb in peaks([name], sizes)]
+    # Ours and the peer in one column each, so that all fits into 80 columns.
+    headings = ("seconds", "peer / ours", "MB", "aim")
+    table = Table("what; peer", *(Column(heading, no_wrap=True) for heading in headings), box=SIMPLE_HEAD)
+    for number, case in enumerate(track(cases, description="backbones", transient=True)):
+        ours, peer = seconds(case, steps)
         ratio = f"{peer / ours:.2f}" if peer > ours else f"1 / {ours / peer:.2f}"
-        table.add_row(
-            case.what, f"{ours:.3f}", f"{peer:.3f}", ratio, f"{memory:.0f}", f"{peer_memory:.0f}", case.bar
-        )
+        memory = ", ".join(f"{mb:.0f}" for mb in grown[2 * number : 2 * number + 2])
+        table.add_row(case.what, f"{ours:.3f}, {peer:.3f}", ratio, memory, case.aim)
     return table
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(THREADS)
-    print_peak(sys.argv[sys.argv.index("--peak") + 1])
+    if sys.argv[1] == "full":
+        torch.set_num_threads(THREADS)
+    print_peaks(sys.argv[2:], TINY if sys.argv[1] == "tiny" else FULL)

@@ -108,11 +108,11 @@ def epoch_seconds(root: Path, kept: bool, workers: int | None, epochs: int = 5) 
     return float(np.median(seconds[1:]))
 
 
-def table() -> Table:
+def table(tiny: bool = False) -> Table:
     table = Table("what", "ours", "peer", "ratio", title="Data")
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        for side, count in ((500, 24), (1000, 12), (2000, 8)):
+        for side, count in ((300, 2),) if tiny else ((500, 24), (1000, 12), (2000, 8)):
             files = write_photographs(directory, side, count)
             ours, peer = rates(files, [Transform((224, 224)), plain])
             differences = [(Transform((224, 224))(file).int() - plain(file).int()).abs() for file in files]
@@ -127,16 +127,16 @@ def table() -> Table:
             (Data(name="digits", augment="none"), 8, 2),
             (Data(name="idx", root=name), 28, 4),
         ):
-            step, load = step_and_load(settings, side, patch_size)
+            step, load = step_and_load(settings, side, patch_size, steps=2 if tiny else 20)
             what = f"a batch of 64 of {settings.name}; peer: a step of the mini Transformer-XL"
             table.add_row(what, f"{1000 * load:.2f} ms", f"{1000 * step:.2f} ms", f"{load / step:.1%} of it")
         write_folder(directory / "folder")
-        ours = epoch_seconds(directory / "folder", kept=True, workers=None)
+        ours = epoch_seconds(directory / "folder", kept=True, workers=None, epochs=1 if tiny else 5)
         for workers, what in (
             (min(8, cores()), "workers started in every epoch"),
             (0, "decoded in every epoch"),
         ):
-            peer = epoch_seconds(directory / "folder", kept=False, workers=workers)
+            peer = epoch_seconds(directory / "folder", kept=False, workers=workers, epochs=1 if tiny else 5)
             table.add_row(
                 f"an epoch of 100 photographs, kept decoded; peer: {what}",
                 f"{1000 * ours:.0f} ms",

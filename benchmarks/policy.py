@@ -52,23 +52,24 @@ def spiral_by_walking(rows: int, columns: int) -> Tensor:
     return torch.tensor(order)
 
 
-def table() -> Table:
+def table(tiny: bool = False) -> Table:
+    side, large = (3, 4) if tiny else (14, 368)
     table = Table("what", "ours (ms)", "peer (ms)", "ratio", title="Policy and scans")
-    policy = reorder.PlackettLuce.from_order(reorder.scan("row", 14, 14))
+    policy = reorder.PlackettLuce.from_order(reorder.scan("row", side, side))
     rows = [
         (
-            "sample and score an order of 196 patches; peer: slot by slot",
+            f"sample and score an order of {side * side} patches; peer: slot by slot",
             seconds(lambda: sample_and_score(policy)),
             seconds(lambda: sample_one_by_one(policy.logits.detach())),
         ),
         (
-            "spiral of 368x368 patches; peer: a walk",
-            seconds(lambda: reorder.scan("spiral", 368, 368)),
-            seconds(lambda: spiral_by_walking(368, 368)),
+            f"spiral of {large}x{large} patches; peer: a walk",
+            seconds(lambda: reorder.scan("spiral", large, large)),
+            seconds(lambda: spiral_by_walking(large, large)),
         ),
     ]
     for name, ours, peer in rows:
         table.add_row(name, f"{1000 * ours:.2f}", f"{1000 * peer:.2f}", f"{peer / ours:.1f}x")
-    hilbert = seconds(lambda: reorder.scan("hilbert", 368, 368))
-    table.add_row("Hilbert scan of 368x368 patches", f"{1000 * hilbert:.2f}", "", "")
+    hilbert = seconds(lambda: reorder.scan("hilbert", large, large))
+    table.add_row(f"Hilbert scan of {large}x{large} patches", f"{1000 * hilbert:.2f}", "", "")
     return table

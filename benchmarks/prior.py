@@ -14,7 +14,7 @@ from reorder.prior import compressibility, entropy
 from reorder.prior.compressibility import BLOCKS, ENCODINGS, filters_of, raw_bytes, symbols
 from reorder.scans import SCANS
 
-IMAGES, MANY, CODEBOOK, GRID = 10_000, 1_000_000, 1024, (14, 14)
+CODEBOOK, GRID = 1024, (14, 14)
 PATCHES = GRID[0] * GRID[1]
 ORDERS = np.stack([scan(*GRID).numpy() for scan in SCANS.values()])
 
@@ -39,19 +39,18 @@ def made_up(images: int) -> np.ndarray:
 
 
 class Streamed:
-    """Codes of a million images that are made up as they are read, as a memory-mapped file would be."""
+    """Codes of many images that are made up as they are read, as a memory-mapped file would be."""
 
-    shape, chunk = (MANY, PATCHES), 10_000
-
-    def __init__(self) -> None:
+    def __init__(self, images: int) -> None:
+        self.shape, self.chunk = (images, PATCHES), images // 100
         self.base = made_up(self.chunk)
 
     def __len__(self) -> int:
-        return MANY
+        return self.shape[0]
 
     def __getitem__(self, part: slice) -> np.ndarray:
         """Images of one chunk again and again, their codes renamed by the number of the chunk."""
-        numbers = np.arange(*part.indices(MANY))
+        numbers = np.arange(*part.indices(len(self)))
         shift = (numbers // self.chunk * 7919)[:, None]
         return ((self.base[numbers % self.chunk] + shift) % CODEBOOK).astype(np.uint16)
 
@@ -85,13 +84,13 @@ def plain_corpus(codes: np.ndarray) -> np.ndarray:
     return np.array(table).reshape(1 + BLOCKS, len(ENCODINGS), -1)
 
 
-def against_a_loop(table: Table) -> None:
+def against_a_loop(table: Table, images: int) -> None:
     """The same numbers from both, and how long they take."""
-    codes = made_up(IMAGES)
+    codes = made_up(images)
     ours, found = timed(lambda: compressibility.reduction_by_image(codes, ORDERS, CODEBOOK, ignore))
     loop, expected = timed(lambda: plain_by_image(codes))
     assert np.allclose([found[encoding].value for encoding in ENCODINGS], expected)
-    what = f"{IMAGES:,} images of 14x14 codes, 6 scans, 2 encodings"
+    what = f"{images:,} images of 14x14 codes, 6 scans, 2 encodings"
     table.add_row(f"{what}: by image", f"{ours:.1f}", f"{loop:.1f}", f"{loop / ours:.2f}x")
     ours_corpus, corpus = timed(lambda: compressibility.reduction_of_corpus(codes, ORDERS, CODEBOOK, ignore))
     loop_corpus, expected = timed(lambda: plain_corpus(codes))
@@ -105,15 +104,15 @@ def against_a_loop(table: Table) -> None:
     table.add_row("the same images: both entropies", f"{took:.1f}", "", "")
 
 
-def set_up(table: Table) -> None:
+def set_up(table: Table, images: int) -> None:
     """What the size of the window costs when a sequence is short."""
-    data = symbols(made_up(500), "unigram", CODEBOOK)
+    data = symbols(made_up(images), "unigram", CODEBOOK)
     small = filters_of("image", CODEBOOK, PATCHES)["unigram"]
     seconds = [
         timed(lambda f=f: compressibility.compressed_sizes(data, f))[0]
         for f in (small, small | {"dict_size": compressibility.WINDOW})
     ]
-    name = f"500 sequences of 392 bytes with a window of {small['dict_size'] // 1024} KiB; peer: 8 MiB"
+    name = f"{images} sequences of 392 bytes with a window of {small['dict_size'] // 1024} KiB; peer: 8 MiB"
     table.add_row(name, *(f"{s:.3f}" for s in seconds), f"{seconds[1] / seconds[0]:.1f}x")
 
 
@@ -128,11 +127,11 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
-def a_million(table: Table) -> None:
-    """A million images' codes in one scan; what the process grew by at most, of their size."""
-    codes, before = Streamed(), resident()
+def many_images(table: Table, images: int) -> None:
+    """Many images' codes in one scan; what the process grew by at most, of their size."""
+    codes, before = Streamed(images), resident()
     row = ORDERS[:1]
-    size = MANY * raw_bytes("unigram", CODEBOOK, PATCHES) / 2**20
+    size = images * raw_bytes("unigram", CODEBOOK, PATCHES) / 2**20
     work: dict[str, Callable[[], Any]] = {
         "by image, 2 encodings": lambda: compressibility.reduction_by_image(codes, row, CODEBOOK, ignore),  # type: ignore[arg-type]
         "one unigram stream": lambda: compressibility.stream_size(codes, row[0], "unigram", CODEBOOK),  # type: ignore[arg-type]
@@ -142,13 +141,13 @@ def a_million(table: Table) -> None:
     for name, function in work.items():
         seconds, _ = timed(function)
         grown = f"{size:.0f} MB of codes, the process grew by at most {peak() - before:.0f} MB"
-        table.add_row(f"{MANY:,} images in 1 scan, {name}: {grown}", f"{seconds:.0f}", "", "")
+        table.add_row(f"{images:,} images in 1 scan, {name}: {grown}", f"{seconds:.0f}", "", "")
 
 
-def table() -> Table:
+def table(tiny: bool = False) -> Table:
     title = f"Prior, {os.cpu_count()} cores; peer: a plain loop with the same filters and sizes"
     table = Table("what", "ours (s)", "peer (s)", "ratio", title=title)
-    a_million(table)  # first, for a peak is of all that was done before
-    set_up(table)
-    against_a_loop(table)
+    many_images(table, 200 if tiny else 1_000_000)  # first, for a peak is of all that was done before
+    set_up(table, 5 if tiny else 500)
+    against_a_loop(table, 32 if tiny else 10_000)
     return table

@@ -82,7 +82,7 @@ def test_list_shows_the_presets():
     listed = reorder("train", "--list").stdout.splitlines()
     assert listed[0].startswith("digits ")
     (line,) = (line for line in listed if line.split()[0] == "paper/mamba-fmow-snake-reorder")
-    assert line.endswith("base mamba, fmow, 100 epochs, batch 320, order: learned from snake")
+    assert line.endswith("base mamba, fmow, 100 epochs, batch 1280, order: learned from snake")
 
 
 def test_ctrl_c_leaves_a_run_that_continues(tmp_path):
@@ -137,7 +137,14 @@ def test_scans_are_drawn(tmp_path, ending):
             "--order, --data and --sensitivity are for one run",
         ),
         (["evaluate", "a", "--data", "name=idx", "root=b"], "repeat --data for each key=value"),
+        (["evaluate", "a", "./a/../a"], "a and a/../a are the same run"),
         (["scans", "--rows", "0"], "0 x 14"),
+        (
+            ["scans", "--rows", "100000", "--columns", "100000"],
+            "at most 4,194,304 patches, got 100000 x 100000",
+        ),
+        (["coverage", "--image-size", "2000", "--patch-size", "10"], "at most 4,096 patches, got 200 x 200"),
+        (["train", "model.image_size=1000000", "model.patch_size=1"], "at most 4,194,304 patches"),
         (["scans", "-o", "short.json/scans.png"], "cannot use short.json"),
         (["train", "--out", "short.json/run"], "cannot use short.json"),
         (["scans", "-o", "scans.doc"], "cannot draw 'scans.doc'; choose an ending from"),
@@ -171,3 +178,18 @@ def test_bad_input_is_one_line_with_status_2_and_writes_nothing(
     assert printed.err.count("\n") == 1
     assert said in printed.err
     assert [p.name for p in tmp_path.iterdir()] == ["short.json"]
+
+
+def test_names_are_shown_as_they_are_and_what_does_nothing_is_noted(tmp_path):
+    out = tmp_path / "a[/b]" / ":smile:[red]"
+    done = reorder("train", "digits", *TINY, "train.compare=false", "--out", out)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert said[0].startswith("note: train.warmup_epochs=5 does not end before train.epochs=2")
+    assert said[-1] == f"report: {out}/report/index.html"
+    again = reorder("train", "--resume", out)
+    assert again.returncode == 0, again.stderr
+    assert f"{out} is finished already" in again.stdout
+    one = reorder("evaluate", out)
+    assert one.returncode == 0, one.stderr
+    assert f"saved: {out}/evaluations/" in one.stdout

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from reorder.config import Experiment, build, difference, to_yaml
+from reorder.config import Experiment, Model, Train, build, difference, notes, to_yaml
 from reorder.presets import PRESETS, digits, preset
+from reorder.run_dir import RunDir
 
 
 def test_defaults_are_the_papers_recipe():
@@ -124,3 +125,139 @@ def test_the_file_in_the_documents_is_accepted(tmp_path):
     (tmp_path / "birds.yaml").write_text(file)
     found = build(Experiment(), tmp_path / "birds.yaml")
     assert (found.model.name, found.train.epochs, found.order.learning_rate) == ("mamba", 30, 1e-3)
+
+
+SECRET = "${oc.env:REORDER_TEST_SECRET}"
+
+
+def test_nothing_is_filled_in_from_the_environment_or_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("REORDER_TEST_SECRET", "swordfish")
+    file = tmp_path / "config.yaml"
+    file.write_text(to_yaml(digits()).replace("root: null", f"root: {SECRET}"))
+    attempts = [
+        lambda: build(Experiment(), file),
+        lambda: RunDir(tmp_path).experiment(),
+        lambda: build(Experiment(), overrides=[f"data.root={SECRET}"]),
+        lambda: build(Experiment(), overrides=[f"model.options.a=[{{b: '{SECRET}'}}]"]),
+        lambda: build(Experiment(), overrides=[f"train={SECRET}", "train.epochs=3"]),
+        lambda: build(Experiment(model=Model(name=SECRET))),
+    ]
+    for attempt in attempts:
+        with pytest.raises(ValueError, match="is not filled in; write the value itself") as caught:
+            attempt()
+        assert "swordfish" not in str(caught.value)
+        assert "\n" not in str(caught.value)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / SECRET.replace("/", "")).mkdir()
+    monkeypatch.chdir(tmp_path / SECRET)  # a path that becomes absolute must not be filled in either
+    with pytest.raises(ValueError, match="is not filled in"):
+        build(Experiment(), overrides=["data.root=images"])
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("train.epochs=${.}", r"train.epochs: '\$\{.\}' has a \$\{...\}, which is not filled in"),
+        ("model.image_size=" + "[" * 200 + "]" * 200, "more than 6 levels of nested values"),
+        ("model.image_size=" + "[" * 3000, "model.image_size: cannot read the value"),
+        (".".join("a" * 2000) + "=1", "more than 6 levels of nested values"),
+        ("train.epochs=" + "9" * 400, r"train.epochs must be below 2\*\*63, got a number of 400 digits"),
+        ("train.learning_rate=-" + "9" * 400, r"train.learning_rate must be below 2\*\*63"),
+        ("train.epochs=" + "9" * 5000, "train.epochs: cannot read the value"),
+        ("model.options={1: 2}", "model.options: 1 is not the name of a key"),
+        ("model.options.a=!!binary aGk=", "model.options.a: cannot read the value b'hi'"),
+        ("model.options={a: 1, a: 2}", "model.options: cannot read the value"),
+        ("model.options=[&a [1], *a]", "model.options: cannot read the value"),
+        ("data.root=~nobody-of-this-name/x", "data.root: cannot use the path '~nobody-of-this-name/x'"),
+        (r'data.root="\0"', r"data.root: cannot use the path"),
+        ("train.epochs=1:30:00", "train.epochs: .*'1:30:00'"),
+        ("order.baseline_start=one", "order.baseline_start: unknown value 'one'; choose from first, zero"),
+    ],
+)
+def test_strange_values_are_one_line_that_names_their_key(override, said):
+    with pytest.raises(ValueError, match=said) as caught:
+        build(Experiment(), overrides=[override])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1:30:00", "1:30:00"),
+        ("190:20:30.15", "190:20:30.15"),
+        ("2026-01-02", "2026-01-02"),
+        ("0b11", "0b11"),
+        ("012", "012"),
+        ("1_000", 1000),
+        ("0x10", 16),
+        ("-7", -7),
+        ("0", 0),
+        ("1e-4", 1e-4),
+        ("1.5E3", 1500.0),
+        ("-.5", -0.5),
+        ("3.", 3.0),
+        (".inf", float("inf")),
+        ("true", True),
+        ("null", None),
+        ("'8'", "8"),
+        ("e5", "e5"),
+    ],
+)
+def test_what_looks_like_text_is_text_and_numbers_are_numbers(text, value, tmp_path):
+    (tmp_path / "mine.yaml").write_text(f"model: {{options: {{a: {text}}}}}\n")
+    for found in (
+        build(Experiment(), tmp_path / "mine.yaml"),
+        build(Experiment(), overrides=[f"model.options.a={text}"]),
+    ):
+        assert found.model.options == {"a": value}
+        assert type(found.model.options["a"]) is type(value)
+
+
+def test_numbers_with_leading_zeros_are_not_octal():
+    assert build(Experiment(), overrides=["train.seed=010"]).train.seed == 10
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("- 1\n- 2\n", "it has no keys"),
+        ("just words\n", "it has no keys"),
+        ("train: {epochs: 1, epochs: 2}\n", "'epochs' is given twice in line 1"),
+        ("train: &a {epochs: 1}\nmodel: *a\n", r"the alias \*a; write the value itself in line 2"),
+        ("[" * 5000, "is not a YAML configuration"),
+        ("train: {epochs: " + "9" * 5000 + "}\n", "is not a YAML configuration"),
+        ("# " + "x" * 1_000_000, "it has more than 1,000,000 bytes"),
+        ("train: {epochs: " + "9" * 400 + "}\n", "mine.yaml: train.epochs must be below"),
+    ],
+)
+def test_strange_files_are_one_line_that_names_them(tmp_path, content, said):
+    (tmp_path / "mine.yaml").write_text(content)
+    with pytest.raises(ValueError, match=said) as caught:
+        build(Experiment(), tmp_path / "mine.yaml")
+    assert "mine.yaml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_file_changes_nothing(tmp_path):
+    (tmp_path / "mine.yaml").write_text("# nothing\n")
+    assert build(digits(), tmp_path / "mine.yaml") == digits()
+
+
+def test_huge_numbers_are_refused_or_compared_without_an_error():
+    with pytest.raises(ValueError, match=r"train.seed must be below"):
+        Train(seed=10**400)
+    assert Train(epochs=10**400, batch_size=10**400)  # compared as they are, not as floats
+
+
+def test_what_is_accepted_but_does_nothing_is_noted():
+    assert notes(digits()) == []
+    (rate,) = notes(build(digits(), overrides=["train.epochs=2"]))
+    assert rate == (
+        "train.warmup_epochs=5 does not end before train.epochs=2: the learning rate only rises, to 40% of "
+        "train.learning_rate"
+    )
+    assert notes(build(digits(), overrides=["train.epochs=6"])) == []
+    (memory,) = notes(preset("paper/transformer_xl-imagenet-row"))
+    assert memory.startswith("model.options.memory=128 has no effect without model.options.segment")
+    used = ["model.options.memory=8", "model.options.segment=4"]
+    assert notes(build(digits(), overrides=used)) == []

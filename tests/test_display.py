@@ -4,6 +4,7 @@ import io
 import re
 
 from rich.console import Console
+from rich.table import Table
 
 from reorder.display import Display
 
@@ -78,3 +79,28 @@ def test_a_run_that_was_stopped_in_its_validation_goes_on_without_an_estimate():
         progress.epoch(LINE)
     assert "epoch 3/3" in screen.getvalue()
     assert screen.getvalue().strip().endswith("0:00:00 left")
+
+
+def test_brackets_and_colons_are_shown_as_they_are(capsys, monkeypatch):
+    name = "[/x] [red]b[/red] :smile: [bold"
+    display = Display()
+    display.say(name)
+    table = Table("heading")
+    table.add_row(name)
+    display.console.print(table)
+    with display.training(name, 40, 22) as progress:
+        progress.epoch(LINE)
+    with display.progress(name, 3) as advance:
+        advance(3)
+    assert capsys.readouterr().out.count(name) == 4
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    display = Display()
+    assert display.console.is_terminal
+    with display.training(name, 40, 22) as progress:
+        progress.step("[/x]", 0.1, 1.0, 0.5, 10.0)
+    with display.progress(name, 3) as advance:
+        advance(3)
+    shown = capsys.readouterr().out
+    assert name in shown
+    assert "1/40 [/x] T0.10" in shown

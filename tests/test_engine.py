@@ -101,6 +101,18 @@ def test_accumulation_adds_up_to_the_same_step(parts):
         torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-6, rtol=1e-4)
 
 
+def test_validation_takes_no_more_images_at_a_time_than_a_part_of_a_step():
+    sizes, results = [], []
+    for parts in (1, 4):
+        run = running.setup(experiment(accumulate=parts))
+        hook = run.model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+        results.append(training.validate(run, run.learner.order()))
+        hook.remove()
+    assert (max(sizes[:2]), sum(sizes[:2])) == (256, 360)
+    assert (max(sizes[2:]), sum(sizes[2:])) == (64, 360)
+    assert torch.equal(results[0].correct, results[1].correct)
+
+
 def test_bfloat16_and_an_average_of_weights_train(tmp_path):
     run = running.setup(experiment(precision="bfloat16", ema=0.9))
     first = [parameter.clone() for parameter in run.model.parameters()]

@@ -13,9 +13,11 @@ import torch
 
 import reorder
 from reorder import OrderLearner
+from reorder.config import build
 from reorder.learner import FixedOrder, RandomOrder, policy_metrics, random_order, step_generator
 from reorder.order import invert, kendall_tau
-from reorder.run import derive_seed
+from reorder.presets import digits
+from reorder.run import derive_seed, setup
 
 REWARD_EVALUATIONS = 8_000
 
@@ -338,3 +340,18 @@ def test_the_noise_of_orders_is_not_that_of_dropout():
     """Else the reward would depend on an order through what was dropped, not through the reading."""
     for seed, step in ((0, 0), (0, 7), (3, 1)):
         assert step_generator(seed, step).initial_seed() != derive_seed(seed, step, 0)
+
+
+@pytest.mark.parametrize(("start", "advantage"), [("first", 0.0), ("zero", -1.98)])
+def test_the_configuration_says_where_the_baseline_starts(start, advantage):
+    experiment = build(digits(), overrides=[f"order.baseline_start={start}", "order.warmup_fraction=0"])
+    learner = setup(experiment).learner
+    learner.sample(1)
+    learner.loss(torch.full((4,), 2.0))
+    # Reward -2: a baseline that starts with it is -2; one that starts at zero is 0.01 * -2, so A = -1.98.
+    assert learner.estimator.baseline.advantage.item() == pytest.approx(advantage)
+
+
+def test_an_unknown_start_of_the_baseline_is_named():
+    with pytest.raises(ValueError, match="unknown baseline_start 'one'; choose from first, zero"):
+        OrderLearner((2, 2), total_steps=1, baseline_start="one")

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reorder import create_model
 from reorder import order as orders
 
 permutations = st.permutations(list(range(12))).map(torch.tensor)
@@ -104,3 +105,12 @@ def test_unreadable_files_and_other_grids_are_refused(tmp_path):
         orders.load(tmp_path / "o.json", grid=(3, 2))
     with pytest.raises(ValueError, match="one order"):
         orders.save(tmp_path / "o.json", torch.arange(6).expand(2, -1), (2, 3), {})
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.int32, torch.bool])
+@pytest.mark.parametrize("name", ["vit", "mamba"])
+def test_an_order_that_is_not_of_long_integers_is_refused_by_a_model(kind, name):
+    model = create_model(name, "mini", 4, 2, 1, 2)
+    for order in (torch.arange(4).to(kind), torch.arange(4).to(kind).expand(3, -1)):
+        with pytest.raises(ValueError, match=rf"an order holds integers \(torch.long\), not {kind}"):
+            model(torch.rand(3, 1, 4, 4), order)

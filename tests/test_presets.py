@@ -9,9 +9,12 @@ import torch
 from reorder import OrderLearner
 from reorder.classifier import create_model
 from reorder.config import build, to_yaml
+from reorder.distributed import World
 from reorder.presets import PRESETS, describe, preset
+from reorder.run import check_machine
+from reorder.train import continued
 
-# The appendix's table "Batch sizes for every model-dataset pairing".
+# The appendix's table "Batch sizes for every model-dataset pairing", which is per GPU, and the GPUs it names.
 BATCHES = """
 vit imagenet 896
 vit fmow 448
@@ -22,6 +25,7 @@ longformer fmow 320
 mamba imagenet 640
 mamba fmow 320
 """
+GPUS = {"imagenet": 8, "fmow": 4}
 MAIN = re.compile(
     r"paper/(vit|transformer_xl|longformer|mamba)-(imagenet|fmow)"
     r"-(row|column|hilbert|spiral|diagonal|snake)(-reorder)?"
@@ -38,7 +42,7 @@ def test_the_96_main_runs_are_what_their_names_say():
         run = preset(name)
         assert (run.model.name, run.data.name, run.order.scan) == (model, data, scan)
         assert run.order.policy == ("global" if reorder else "none")
-        assert run.train.batch_size == batches[model, data]
+        assert run.train.batch_size == GPUS[data] * batches[model, data]
         seen[model, data] += 1
     assert seen == dict.fromkeys(batches, 12)
     assert seen.total() == 96
@@ -86,7 +90,8 @@ def test_the_ablations_change_one_thing():
 @pytest.mark.parametrize("suffix", ["", "-300-epochs"])
 def test_the_policy_learns_in_epochs_15_to_45(suffix):
     run = preset(f"paper/transformer_xl-imagenet-row-reorder{suffix}")
-    steps = 2001  # ceil(1,281,167 / 640.5): any number will do
+    steps = 1_281_167 // run.train.batch_size
+    assert steps == 250
     learner = OrderLearner(
         (14, 14),
         run.order.scan,
@@ -134,7 +139,7 @@ def test_no_two_presets_are_the_same_experiment_or_look_it():
 def test_descriptions():
     said = describe(preset("paper/transformer_xl-imagenet-spiral-reorder-no-flips"))
     assert said == (
-        "base transformer_xl, imagenet, no flips, 100 epochs, batch 640, order: learned from spiral"
+        "base transformer_xl, imagenet, no flips, 100 epochs, batch 5120, order: learned from spiral"
     )
     said = describe(preset("paper/transformer_xl-imagenet-learned"))
     assert said.endswith("order: transformer_xl-imagenet-column-reorder, fixed")
@@ -143,3 +148,23 @@ def test_descriptions():
 def test_a_misspelt_preset_is_told_the_nearest():
     with pytest.raises(ValueError, match="choose from paper/mamba-fmow-snake"):
         preset("paper/mamba-fmow-snale")
+
+
+def test_the_batches_of_the_paper_can_be_divided_among_fewer_gpus():
+    for data, totals in (("imagenet", (7168, 5120)), ("fmow", (1792, 1280))):
+        for model, total in zip(("vit", "mamba"), totals, strict=True):
+            run = preset(f"paper/{model}-{data}-row")
+            for gpus in (1, 2, 4, 8):
+                parts = max(1, GPUS[data] // gpus)
+                each = build(run, overrides=[f"train.accumulate={parts}"])
+                check_machine(each, World(0, gpus, torch.device("cpu")))
+                assert each.train.batch_size == total
+                assert total // gpus // parts <= total // GPUS[data]  # no more at a time than in the paper
+
+
+def test_a_run_of_100_epochs_can_be_continued_to_300_as_the_paper_did():
+    run = "paper/transformer_xl-imagenet-row-reorder"
+    longer, fresh = continued(preset(run), ["train.epochs=300"]), preset(f"{run}-300-epochs")
+    assert longer.train == fresh.train
+    assert longer.order.warmup_fraction == pytest.approx(fresh.order.warmup_fraction)
+    assert longer.order.policy_fraction == pytest.approx(fresh.order.policy_fraction)

@@ -1,11 +1,16 @@
 """Scans against hand-written grids, an independent Hilbert curve, and what every scan must satisfy."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reorder
+from reorder import order as orders
+from reorder.backbones import SIZES, Mamba, TransformerXL
+from reorder.learner import FixedOrder, RandomOrder, random_order
+from reorder.patches import Tokens, unpatchify
 
 # The slot of every patch of a grid, written by hand from the paper's appendix.
 BY_HAND = {
@@ -99,3 +104,33 @@ def test_unknown_scans_and_impossible_grids_are_named():
         reorder.scan("zigzag", 4, 4)
     with pytest.raises(ValueError, match="0 x 4"):
         reorder.scan("row", 0, 4)
+
+
+def calls(grid):
+    yield lambda: reorder.OrderLearner(grid=grid, total_steps=10)
+    yield lambda: FixedOrder(grid)
+    yield lambda: RandomOrder(grid)
+    yield lambda: random_order(grid, 0)
+    yield lambda: orders.save("never.json", torch.arange(4), grid, {})
+    yield lambda: unpatchify(torch.rand(1, 4, 4), grid, 2)
+    yield lambda: Tokens(grid, 2, 1, 8)
+    yield lambda: TransformerXL(SIZES["mini"], grid)
+    yield lambda: Mamba(SIZES["mini"], grid)
+
+
+@pytest.mark.parametrize("grid", [14, "14", (14,), (14, 14, 14), (14.0, 14), None, [3, "3"]])
+def test_what_is_not_a_grid_is_one_clear_line_wherever_it_is_given(grid):
+    for call in calls(grid) if grid is not None else list(calls(grid))[:-1]:
+        with pytest.raises(ValueError, match=r"a grid is \(rows, columns\), two integers, got ") as caught:
+            call()
+        assert str(caught.value).endswith(repr(grid))
+
+
+def test_grids_have_a_largest_size():
+    assert len(reorder.scan("row", 2048, 2048)) == 2**22
+    for rows, columns in ((2048, 2049), (1, 2**22 + 1), (10**5, 10**5)):
+        with pytest.raises(ValueError, match=f"at most 4,194,304 patches, got {rows} x {columns}"):
+            reorder.scan("row", rows, columns)
+    with pytest.raises(ValueError, match="at most 4,194,304 patches, got 3000 x 3000"):
+        reorder.create_model("vit", "mini", 6000, 2)
+    assert reorder.OrderLearner([np.int64(2), 3], total_steps=1).order().shape == (6,)

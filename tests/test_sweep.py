@@ -2,6 +2,7 @@
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
 from tiny_sweeps import TINY, tasks
@@ -9,6 +10,7 @@ from tiny_sweeps import TINY, tasks
 from reorder.cli import app, main
 from reorder.config import Experiment, build
 from reorder.presets import preset
+from reorder.run_dir import RunDir
 from reorder.sweep import full_key, last_words, name_of, plans_of, split_values, tasks_of, with_threads
 
 
@@ -197,3 +199,26 @@ def test_the_studies_are_listed_with_their_runs(capsys):
 def test_defaults_have_no_name_of_their_own():
     """A key that is added with a default later must not rename the runs there are."""
     assert name_of(Experiment()).rpartition("-")[2] == "44136fa3"  # sha256 of "{}"
+
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results" / "laptop"
+
+
+def test_published_runs_are_found_under_the_names_they_were_given():
+    """Their configurations lack keys that came later; every key of today must leave their names alone."""
+    found = sorted(file.parent for file in RESULTS.glob("*/config.yaml"))[::20]
+    assert len(found) > 30
+    for path in found:
+        experiment = RunDir(path).experiment()
+        if not experiment.order.scan.endswith(".json"):
+            assert name_of(experiment) == path.name
+
+
+def test_where_the_baseline_starts_counts_only_for_runs_that_learn():
+    run = preset("digits")
+    zero = ["order.baseline_start=zero"]
+    assert name_of(build(run, overrides=["order.baseline_start=first"])) == name_of(run)
+    assert name_of(build(run, overrides=zero)) != name_of(run)
+    for policy in ("none", "noise", "random"):
+        other = build(run, overrides=[f"order.policy={policy}"])
+        assert name_of(build(other, overrides=zero)) == name_of(other)

@@ -9,8 +9,11 @@ from torch import Tensor, nn
 
 from reorder.backbones import BACKBONES, Longformer
 from reorder.classifier import Classifier, create_model
+from reorder.patches import grid_of
 
 # B images, H heads, L = N + 1 tokens, D width
+
+MOST_PATCHES = 4096  # whether each of their tokens attends to each is kept
 
 
 def attends(model: Classifier, images: Tensor) -> Tensor:
@@ -60,6 +63,9 @@ def _by_gradient(backbone: nn.Module, tokens: Tensor) -> Tensor:
 
 def coverage(image_size: int = 224, patch_size: int = 32, size: str = "mini") -> dict[str, Any]:
     """For each model, how many tokens attend to the class token and to each patch (rows, columns)."""
+    rows, columns = grid_of(image_size, patch_size)
+    if rows * columns > MOST_PATCHES:
+        raise ValueError(f"coverage is counted for at most {MOST_PATCHES:,} patches, got {rows} x {columns}")
     torch.manual_seed(0)
     images = torch.randn(1, 3, image_size, image_size)
     result: dict[str, Any] = {"image_size": image_size, "patch_size": patch_size, "size": size, "models": {}}

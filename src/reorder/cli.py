@@ -5,15 +5,14 @@ import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 import reorder
 from reorder.analysis import coverage as count_coverage
 from reorder.analysis import write_coverage
-from reorder.config import Experiment, build
+from reorder.config import Experiment, build, notes
 from reorder.display import Display
 from reorder.distributed import Lost, Stopped, StopSignals, join, requeue
 from reorder.estimate import forecast
@@ -122,6 +121,8 @@ def train(
         display = Display(quiet or not world.first)
         if resume is not None:
             experiment = reopen(directory, arguments or [], display, world)
+        for note in notes(experiment):
+            display.say(f"note: {note}")
         with StopSignals().watched() as stop:
             if experiment.train.compare:
                 runs = train_with_comparison(experiment, directory, display, world, stop)
@@ -235,6 +236,8 @@ def evaluate(
             "--order, --data and --sensitivity are for one run; repeat --data for each key=value"
         )
     a, b = directories
+    if a.path.resolve() == b.path.resolve():
+        raise ValueError(f"{a.path} and {b.path} are the same run; give another one to compare it with")
     Display().say(describe_difference(a, b, compare_runs(a, b)))
 
 
@@ -295,7 +298,7 @@ def sweep(
         print(f"{len(submitted)} jobs submitted; the runs go to {where}, submitit's files to {where}/.slurm")
     else:
         check_here(tasks)
-        if not run_here(tasks, machine, Console(), shlex.join(["reorder", *sys.argv[1:]])):
+        if not run_here(tasks, machine, Display().console, shlex.join(["reorder", *sys.argv[1:]])):
             raise typer.Exit(1)
 
 
@@ -386,25 +389,30 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 def bench(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="backbones, data, estimators, policy, prior, tokenizers; default: all."),
+        typer.Argument(help="backbones, codes, data, estimators, policy, prior; default: all."),
     ] = None,
 ) -> None:
     """Measure parts of the program against a peer; needs a source checkout.
 
     Example: `reorder bench policy`
     """
-    found = {path.stem: path for path in sorted(BENCHMARKS.glob("*.py"))}
+    found = [path.stem for path in sorted(BENCHMARKS.glob("*.py"))]
     if not found:
         raise ValueError("the timings are part of the source checkout; clone it and run `make bench` there")
     for name in names or found:
         if name not in found:
             raise ValueError(f"unknown benchmark {name!r}; choose from {', '.join(found)}")
-        specification = importlib.util.spec_from_file_location(f"benchmarks.{name}", found[name])
-        assert specification is not None
-        assert specification.loader is not None
-        module = importlib.util.module_from_spec(specification)
-        specification.loader.exec_module(module)
-        Console().print(module.table())
+        Display().console.print(load_benchmark(name).table())
+
+
+def load_benchmark(name: str) -> Any:
+    """A module of benchmarks, which are no part of the package."""
+    specification = importlib.util.spec_from_file_location(f"benchmarks.{name}", BENCHMARKS / f"{name}.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
 
 
 UsageError = typer.BadParameter.__base__  # click's, or typer's own copy of it, depending on the version

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,16 @@ def _choose(key: str, value: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{key}: unknown value {value!r}; choose from {', '.join(choices)}")
 
 
+def _absolute(key: str, path: str) -> str:
+    """A path that holds wherever the run is continued from."""
+    try:
+        return str(Path(path).expanduser().resolve())
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ValueError(f"{key}: cannot use the path {path!r}: {error}") from None
+
+
 def _at_least(key: str, value: float, least: float) -> None:
-    if not (value >= least and math.isfinite(value)):
+    if not least <= value < math.inf:
         raise ValueError(f"{key} must be a finite number of at least {least}, got {value}")
 
 
@@ -55,7 +64,9 @@ class Data:
     name: str = "digits"
     root: str | None = None  # the dataset's directory; of hf:, where downloads are kept
     augment: str = "flip"
-    workers: int | None = None  # processes that decode; by default none for few images, else one per core, <= 8
+    workers: int | None = (
+        None  # processes that decode; by default none for few images, else one per core, <= 8
+    )
     max_broken: int = 10  # unreadable images to replace before the run is stopped
     max_pixels: int | None = None  # of one image; larger ones count as broken. By default the dataset's limit
     train_images: int | None = None  # train on so many, the same whatever the seed; by default on all
@@ -75,10 +86,10 @@ class Data:
             if getattr(self, key) and self.name.partition(":")[0] != kind:
                 raise ValueError(f"data.{key} is for {kind}, not for data.name={self.name}")
         for key in ("root", "train_list", "validation_list"):
-            if (path := getattr(self, key)) is not None:  # the run may be continued from another directory
-                setattr(self, key, str(Path(path).expanduser().resolve()))
-        if self.name.startswith("hf:") and (path := Path(self.name.removeprefix("hf:"))).is_dir():
-            self.name = f"hf:{path.resolve()}"
+            if (path := getattr(self, key)) is not None:
+                setattr(self, key, _absolute(f"data.{key}", path))
+        if self.name.startswith("hf:") and Path(path := self.name.removeprefix("hf:")).is_dir():
+            self.name = f"hf:{_absolute('data.name', path)}"
 
 
 @dataclass
@@ -86,11 +97,13 @@ class Train:
     """The paper's recipe, section 4: AdamW (0.9, 0.999), cosine decay after a linear warm-up."""
 
     epochs: int = 100
-    batch_size: int = 640
+    batch_size: int = 640  # over all devices; the paper's for one GPU of 80 GB, its totals are in presets.py
     learning_rate: float = 1e-4
     weight_decay: float = 0.03
     warmup_epochs: float = 5.0
-    clip: float = 5.0  # largest norm of the model's gradient
+    clip: float = (
+        5.0  # largest norm of the model's gradient; not in the paper, which does not speak of clipping
+    )
     decay_all: bool = True  # as in the paper; false spares norms, biases, positions and the class token
     precision: str = "float32"
     accumulate: int = 1  # parts a batch is computed in, to save memory
@@ -147,16 +160,19 @@ class Order:
     warmup_fraction: float = 0.15  # N = 15 of 100 epochs in the paper
     policy_fraction: float = 0.30  # M = 30 of 100 epochs in the paper
     warmup_order: str = "row"
+    # Where REINFORCE's running baseline starts: at the first reward, or at zero, as in the authors' release
+    baseline_start: str = "first"
 
     def __post_init__(self) -> None:
         if self.scan.endswith(".json"):
-            self.scan = str(Path(self.scan).resolve())  # the run may be continued from another directory
+            self.scan = _absolute("order.scan", self.scan)
         _choose("order.tokenizer", self.tokenizer, ("kmeans", "vqvae", "chameleon"))
         if self.weights is not None and Path(self.weights).is_dir():
-            self.weights = str(Path(self.weights).resolve())
+            self.weights = _absolute("order.weights", self.weights)
         _choose("order.policy", self.policy, ("none", "global", "noise", "random"))
         _choose("order.estimator", self.estimator, ("paper", "exact", "scaled"))
         _choose("order.warmup_order", self.warmup_order, ("row", "init"))
+        _choose("order.baseline_start", self.baseline_start, ("first", "zero"))
         for key in ("temperature", "learning_rate", "warmup_fraction", "policy_fraction"):
             _at_least(f"order.{key}", getattr(self, key), 0)
         if self.warmup_fraction + self.policy_fraction > 1:
@@ -235,6 +251,23 @@ def keys_that_matter(experiment: Experiment) -> dict[str, Any]:
     }
 
 
+def notes(experiment: Experiment) -> list[str]:
+    """What is accepted, but does not do what it looks like: a line for each."""
+    train, options, found = experiment.train, experiment.model.options, []
+    if train.warmup_epochs >= train.epochs:
+        share = min(1.0, train.epochs / train.warmup_epochs)
+        found.append(
+            f"train.warmup_epochs={train.warmup_epochs:g} does not end before train.epochs={train.epochs}: "
+            f"the learning rate only rises, to {share:.0%} of train.learning_rate"
+        )
+    if experiment.model.name == "transformer_xl" and "memory" in options and options.get("segment") is None:
+        found.append(
+            f"model.options.memory={options['memory']} has no effect without model.options.segment: "
+            "all patches are read at once"
+        )
+    return found
+
+
 def difference(experiment: Experiment, other: Experiment) -> str:
     """The first key in which two experiments differ, with both values, or nothing."""
     for section in dataclasses.fields(Experiment):
@@ -247,7 +280,11 @@ def difference(experiment: Experiment, other: Experiment) -> str:
 
 
 def build(base: Experiment, file: Path | None = None, overrides: list[str] | None = None) -> Experiment:
-    """An experiment from another one, changed by a YAML file and then by `key=value` overrides."""
+    """An experiment from another one, changed by a YAML file and then by `key=value` overrides.
+
+    Nothing is filled in from elsewhere: `${...}`, which OmegaConf would replace, is refused wherever it is.
+    """
+    _check(dataclasses.asdict(base))
     config = OmegaConf.structured(base)
     if file is not None:
         config = _merge(config, _load_yaml(file), str(file))
@@ -255,26 +292,97 @@ def build(base: Experiment, file: Path | None = None, overrides: list[str] | Non
         key, equals, value = override.partition("=")
         if not equals or not key:
             raise ValueError(f"not a preset, a YAML file or a key=value override: {override!r}")
-        try:
-            change = OmegaConf.from_dotlist([override])
-        except yaml.YAMLError:
-            raise ValueError(f"{key}: cannot read the value {value!r}") from None
         if value == "???":
             raise ValueError(f"{key}: no value given")
+        try:
+            change = yaml.load(value, _Loader)
+        except (yaml.YAMLError, ValueError, RecursionError):
+            raise ValueError(f"{key}: cannot read the value {value!r}") from None
+        for name in reversed(key.split(".")):
+            change = {name: change}
+        _check(change)
         config = _merge(config, change, override)
     return _to_experiment(config)
 
 
-def _load_yaml(file: Path) -> Any:
+class _Loader(yaml.SafeLoader):
+    """YAML without aliases and repeated keys, in which `1:30:00`, `010` and dates are the text they are.
+
+    YAML 1.1 makes 5,400 of the first and 8 of the second, and takes `1e-4` for text.
+    """
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
+            raise yaml.composer.ComposerError(
+                None, None, f"the alias *{event.anchor}; write the value itself", event.start_mark
+            )
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := [key for key in keys if keys.count(key) > 1]:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"{twice[0]!r} is given twice", node.start_mark
+            )
+        return super().construct_mapping(node, deep)
+
+
+_YAML_TAG = "tag:yaml.org,2002:"
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in found if tag.removeprefix(_YAML_TAG) in ("bool", "null", "merge")]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _kind, _form in (
+    ("int", r"[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F]+)"),
+    ("float", r"[-+]?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)|[-+]?\.(inf|Inf|INF)"),
+    ("float", r"[-+]?([0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)|\.(nan|NaN|NAN)"),
+):
+    _Loader.add_implicit_resolver(f"{_YAML_TAG}{_kind}", re.compile(f"^({_form})$"), list("-+.0123456789"))
+
+DEEPEST = 6  # levels of nested values; model.options.KEY has three
+LARGEST_FILE = 1_000_000  # bytes; a complete configuration has about 1,500
+
+
+def _load_yaml(file: Path) -> dict[str, Any]:
     try:
-        return OmegaConf.load(file)
+        with file.open("rb") as opened:
+            content = opened.read(LARGEST_FILE + 1)
     except OSError as error:
         raise ValueError(f"cannot read {file}: {error.strerror}") from None
+    if len(content) > LARGEST_FILE:
+        raise ValueError(f"{file} is not a YAML configuration: it has more than {LARGEST_FILE:,} bytes")
+    try:
+        found = yaml.load(content, _Loader)
     except yaml.MarkedYAMLError as error:
         where = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ValueError(f"{file} is not a YAML configuration: {error.problem}{where}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException):
+    except (yaml.YAMLError, ValueError, RecursionError):
         raise ValueError(f"{file} is not a YAML configuration") from None
+    if not isinstance(found or {}, dict):
+        raise ValueError(f"{file} is not a YAML configuration: it has no keys")
+    try:
+        _check(found or {})
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+    return found or {}
+
+
+def _check(value: Any, key: str = "", depth: int = 0) -> None:
+    """Refuse values that no key takes, before OmegaConf meets them."""
+    if isinstance(value, dict | list):
+        if depth > DEEPEST:
+            raise ValueError(f"{key[:60]}: more than {DEEPEST} levels of nested values")
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            if isinstance(value, dict) and not isinstance(name, str):
+                raise ValueError(f"{key or 'the configuration'}: {name!r} is not the name of a key")
+            _check(inner, f"{key}.{name}" if key else str(name), depth + 1)
+    elif isinstance(value, str) and "${" in value:
+        raise ValueError(f"{key}: {value!r} has a ${{...}}, which is not filled in; write the value itself")
+    elif isinstance(value, int) and abs(value) >= 2**63:
+        raise ValueError(f"{key} must be below 2**63, got a number of {len(str(abs(value)))} digits")
+    elif value is not None and not isinstance(value, bool | int | float | str):
+        raise ValueError(f"{key}: cannot read the value {value!r}")
 
 
 def to_yaml(experiment: Experiment) -> str:
@@ -286,7 +394,7 @@ def _merge(config: Any, change: Any, source: str) -> Any:
         return OmegaConf.merge(config, change)
     except (ConfigKeyError, ConfigAttributeError) as error:
         raise ValueError(_unknown_key(error.full_key or source)) from None
-    except (OmegaConfBaseException, TypeError, ValueError) as error:
+    except (OmegaConfBaseException, TypeError, ValueError, OverflowError) as error:
         key = getattr(error, "full_key", None) or source
         raise ValueError(f"{key}: {_first_line(error)}") from None
 
@@ -296,7 +404,10 @@ def _to_experiment(config: Any) -> Experiment:
         experiment = OmegaConf.to_object(config)
     except OmegaConfBaseException as error:
         raise ValueError(_first_line(error.__cause__ or error)) from None
+    except (OSError, RuntimeError, ValueError) as error:  # of paths: too long, a loop, an unknown ~user
+        raise ValueError(_first_line(error)) from None
     assert isinstance(experiment, Experiment)
+    _check(dataclasses.asdict(experiment))  # a path may have become one with ${
     return experiment
 
 

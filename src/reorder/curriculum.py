@@ -14,6 +14,7 @@ def stage(step: int, start_step: int, stop_step: int) -> str:
 
 def temperature(step: int, start_step: int, stop_step: int, peak: float) -> float:
     """A triangle: zero at both ends of the policy stage and outside it, `peak` midway."""
+    # By the step; in the paper by the epoch, as its peak lasts one epoch, and it does not give the shape.
     half = (stop_step - start_step) / 2
     if half <= 0:
         return 0.0

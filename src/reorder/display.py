@@ -11,14 +11,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bars
 
 TRAINING_COLUMNS = (
-    TextColumn("{task.description}"),
+    TextColumn("{task.description}", markup=False),
     BarColumn(bar_width=6),
-    TextColumn("{task.fields[detail]}"),
+    TextColumn("{task.fields[detail]}", markup=False),
     TimeRemainingColumn(compact=True),
 )
 
 COUNTING_COLUMNS = (
-    TextColumn("{task.description}"),
+    TextColumn("{task.description}", markup=False),
     BarColumn(bar_width=20),
     MofNCompleteColumn(),
     TimeRemainingColumn(compact=True),
@@ -75,8 +75,10 @@ class BarProgress(Progress):
 
 
 class Display:
+    """The terminal. Names and paths are shown as they are: `[...]` and `:name:` mean nothing to it."""
+
     def __init__(self, quiet: bool = False, console: Console | None = None):
-        self.console = console or Console(quiet=quiet)
+        self.console = console or Console(quiet=quiet, markup=False, emoji=False)
         self.quiet = quiet
 
     def say(self, text: str) -> None:

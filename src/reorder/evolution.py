@@ -121,6 +121,7 @@ def centre_shift(
 
     As in the paper, positive is towards the front: they are read earlier than at the start.
     """
+    # From where the run started; the paper's shifts are "relative to their initial raster order".
     earlier = np.argsort(initial) - np.argsort(found)
     return float(earlier[central(grid, radius)].mean())
 

@@ -11,6 +11,15 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def check_writable(directory: Path) -> None:
+    """Refuse a directory that cannot be made or written to, before the work whose results go there."""
+    nearest = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        raise ValueError(f"cannot write to {directory}: {nearest} is not a directory")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise ValueError(f"cannot write to {directory}: {nearest} is not yours to write to")
+
+
 def replace_file(path: Path, content: str | bytes) -> None:
     """Write a file, whole or not at all; directories are made."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,14 +8,14 @@ from reorder import curriculum, distributed
 from reorder.order import validate
 from reorder.policy import PlackettLuce
 from reorder.reward import Estimator
-from reorder.scans import scan
+from reorder.scans import check_grid, scan
 
 # B images, N patches
 
 
 def as_order(init: str | Tensor, grid: tuple[int, int]) -> Tensor:
     """The order (N,) that is meant by the name of a scan, or the order itself, checked against the grid."""
-    rows, columns = grid
+    rows, columns = check_grid(grid)
     if isinstance(init, str):
         return scan(init, rows, columns)
     order = torch.as_tensor(init)
@@ -26,7 +26,8 @@ def as_order(init: str | Tensor, grid: tuple[int, int]) -> Tensor:
 
 def random_order(grid: tuple[int, int], seed: int) -> Tensor:
     """One uniformly random order (N,), a function of the seed."""
-    return torch.randperm(grid[0] * grid[1], generator=torch.Generator().manual_seed(seed))
+    rows, columns = check_grid(grid)
+    return torch.randperm(rows * columns, generator=torch.Generator().manual_seed(seed))
 
 
 def step_generator(seed: int, step: int) -> torch.Generator:
@@ -118,6 +119,7 @@ class OrderLearner(nn.Module):
         peak_temperature: float = 0.2,
         estimator: str | Estimator = "scaled",
         warmup_order: str = "row",
+        baseline_start: str = "first",
         seed: int = 0,
         learn: bool = True,
     ):
@@ -135,9 +137,14 @@ class OrderLearner(nn.Module):
             raise ValueError(f"seed must not be negative, got {seed}")
         if warmup_order not in ("row", "init"):
             raise ValueError(f"unknown warmup_order {warmup_order!r}; choose from row, init")
+        if baseline_start not in ("first", "zero"):
+            raise ValueError(f"unknown baseline_start {baseline_start!r}; choose from first, zero")
         start = as_order(init, grid)
         self.policy = PlackettLuce.from_order(start)
-        self.estimator = Estimator(estimator) if isinstance(estimator, str) else estimator
+        if isinstance(estimator, str):
+            # The paper does not say where its baseline starts; the authors' release starts it at zero.
+            estimator = Estimator(estimator, start_at_zero=baseline_start == "zero")
+        self.estimator = estimator
         self.register_buffer("first", as_order("row", grid) if warmup_order == "row" else start)
         self.start_step = round(warmup_fraction * total_steps)
         self.stop_step = round((warmup_fraction + policy_fraction) * total_steps)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from reorder.files import replace_file
+from reorder.scans import check_grid
 
 # B images, N patches, D width
 
@@ -22,6 +23,8 @@ def read_in_order(tokens: Tensor, order: Tensor | None) -> Tensor:
     """Tokens (B, N, D) in raster order, read in an order (N,), one per image (B, N), or None for raster."""
     if order is None:
         return tokens
+    if order.dtype != torch.long:
+        raise ValueError(f"an order holds integers (torch.long), not {order.dtype}")
     order = order.to(tokens.device)
     if order.shape[-1] != tokens.shape[1] or order.dim() > 2:
         raise ValueError(f"an order of shape {tuple(order.shape)} cannot read {tokens.shape[1]} patches")
@@ -80,10 +83,11 @@ def save(path: str | Path, order: Tensor, grid: tuple[int, int], provenance: dic
     """Write an order (N,) of a grid as JSON, with where it came from, whole or not at all."""
     if order.dim() != 1:
         raise ValueError(f"an order file holds one order (N,), not shape {tuple(order.shape)}")
-    validate(order, grid[0] * grid[1])
+    rows, columns = check_grid(grid)
+    validate(order, rows * columns)
     content = {
         "format": FILE_FORMAT,
-        "grid": list(grid),
+        "grid": [rows, columns],
         "provenance": provenance,
         "order": order.tolist(),
     }
@@ -106,7 +110,7 @@ def load(path: str | Path, grid: tuple[int, int] | None = None) -> OrderFile:
     provenance = content.get("provenance")
     if not isinstance(provenance, dict):
         raise ValueError(f'{path}: "provenance" must be an object')
-    if grid is not None and (rows, columns) != tuple(grid):
+    if grid is not None and (rows, columns) != check_grid(grid):
         raise ValueError(f"{path} is for a {rows}x{columns} grid, but a {grid[0]}x{grid[1]} grid is read")
     try:
         order = validate(torch.tensor(numbers, dtype=torch.long), rows * columns)

@@ -9,6 +9,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from reorder.order import read_in_order
+from reorder.scans import check_grid
 
 # B images, C channels, P patch size, N = rows * columns patches, L = N + 1 tokens, D width
 
@@ -24,7 +25,7 @@ def grid_of(image_size: int | tuple[int, int], patch_size: int) -> tuple[int, in
             f"try {max(1, round(height / patch_size)) * patch_size}x"
             f"{max(1, round(width / patch_size)) * patch_size}"
         )
-    return height // patch_size, width // patch_size
+    return check_grid((height // patch_size, width // patch_size))
 
 
 def patchify(images: Tensor, patch_size: int) -> Tensor:
@@ -34,7 +35,7 @@ def patchify(images: Tensor, patch_size: int) -> Tensor:
 
 def unpatchify(patches: Tensor, grid: tuple[int, int], patch_size: int) -> Tensor:
     """Patches (B, N, C * P * P) in raster order to images (B, C, H, W)."""
-    rows, columns = grid
+    rows, columns = check_grid(grid)
     return rearrange(
         patches, "b (r s) (c p q) -> b c (r p) (s q)", r=rows, s=columns, p=patch_size, q=patch_size
     )
@@ -85,11 +86,12 @@ class Tokens(nn.Module):
         self, grid: tuple[int, int], patch_size: int, channels: int, width: int, positions: str = "learned"
     ):
         super().__init__()
-        self.image_shape = (channels, grid[0] * patch_size, grid[1] * patch_size)
+        rows, columns = check_grid(grid)
+        self.image_shape = (channels, rows * patch_size, columns * patch_size)
         self.patch_embed = PatchEmbed(patch_size, channels, width)
         std = initial_std(width)
         self.cls_token = nn.Parameter(nn.init.trunc_normal_(torch.empty(1, 1, width), std=std))
-        patches = grid[0] * grid[1]
+        patches = rows * columns
         if positions == "learned":
             self.pos_embed = nn.Parameter(nn.init.trunc_normal_(torch.empty(1, patches + 1, width), std=std))
         elif positions == "sincos":

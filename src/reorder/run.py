@@ -213,6 +213,7 @@ def learner_of(
         peak_temperature=settings.temperature,
         estimator=settings.estimator,
         warmup_order=settings.warmup_order,
+        baseline_start=settings.baseline_start,
         seed=experiment.train.seed,
         learn=settings.policy == "global",
     )

@@ -3,11 +3,14 @@
 Every scan starts at the top-left patch and works on any rectangle. `order[slot] = row * columns + column`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from numbers import Integral
 
 import numpy as np
 import torch
 from torch import Tensor
+
+MOST_PATCHES = 2**22  # 2,048 x 2,048; the paper's largest images, of 5,888 pixels, have 368 x 368
 
 
 def _cells(rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
@@ -126,10 +129,20 @@ SCANS: dict[str, Callable[[int, int], Tensor]] = {
 }
 
 
+def check_grid(grid: tuple[int, int]) -> tuple[int, int]:
+    """The grid itself, if it is (rows, columns) and has from 1 to MOST_PATCHES patches."""
+    if not isinstance(grid, Sequence) or len(grid) != 2 or not all(isinstance(n, Integral) for n in grid):
+        raise ValueError(f"a grid is (rows, columns), two integers, got {grid!r}")
+    rows, columns = map(int, grid)
+    if rows < 1 or columns < 1:
+        raise ValueError(f"a grid needs at least one row and one column, got {rows} x {columns}")
+    if rows * columns > MOST_PATCHES:
+        raise ValueError(f"a grid has at most {MOST_PATCHES:,} patches, got {rows} x {columns}")
+    return rows, columns
+
+
 def scan(name: str, rows: int, columns: int) -> Tensor:
     """The named scan of a rows x columns grid, an order (rows * columns,)."""
     if name not in SCANS:
         raise ValueError(f"unknown scan {name!r}; choose from {', '.join(SCANS)}")
-    if rows < 1 or columns < 1:
-        raise ValueError(f"a grid needs at least one row and one column, got {rows} x {columns}")
-    return SCANS[name](rows, columns)
+    return SCANS[name](*check_grid((rows, columns)))

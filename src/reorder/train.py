@@ -230,11 +230,12 @@ def validate(run: Run, order: Tensor, stop: StopSignals | None = None) -> Evalua
 
     def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         share = len(run.loader.dataset.validation) // run.world.size
+        parts = run.experiment.train.accumulate  # what a step saves in memory, validation saves too
         together = share // (run.loader.batch_size // run.world.size)  # batches that every rank has
         for number, batch in enumerate(run.loader.validate()):
             if stop is not None and number < together:
                 stop_if_asked(run, stop)
-            yield batch
+            yield from zip(*(column.chunk(parts) for column in batch), strict=True)
 
     model = run.ema.module if run.ema is not None else unwrapped(run.model)
     with run.autocast():

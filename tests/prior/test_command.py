@@ -1,6 +1,7 @@
 """`reorder prior` as a user meets it, and training runs that start from what it finds."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -136,6 +137,8 @@ def test_two_processes_start_from_one_measurement(tmp_path):
         (["--order", "absent.json"], "absent.json: No such file"),
         (["--order", "other.json"], "is for a 2x2 grid, but a 4x4 grid is read"),
         (["--runs", "nowhere"], "nowhere is not a run directory"),
+        (["--out", "other.json"], "cannot write to other.json: other.json is not a directory"),
+        (["--out", "other.json/a/b"], "other.json is not a directory"),
         (["--out", "run"], "run is a run directory, which has a prior of its own; choose another --out"),
         (["model.image_size=4", "model.patch_size=4"], "a 1x1 grid has no order to speak of"),
         (["model.patch_size=16"], "patch size 16"),
@@ -162,6 +165,16 @@ def test_bad_input_is_one_line_with_status_2(tmp_path, monkeypatch, capsys, argu
     assert printed.err.count("\n") == 1
     assert said in printed.err
     assert not (tmp_path / "prior").exists()
+    if "--out" in arguments:
+        assert not (tmp_path / "cache").exists()  # nothing was measured
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
+def test_a_directory_that_is_closed_is_refused_before_the_work(tmp_path, monkeypatch, capsys):
+    (tmp_path / "closed").mkdir(mode=0o500)
+    assert run(monkeypatch, "prior", "--out", tmp_path / "closed" / "new", "--cache", tmp_path / "cache") == 2
+    assert "closed is not yours to write to" in capsys.readouterr().err
+    assert not (tmp_path / "cache").exists()
 
 
 def test_a_flat_folder_of_photographs_can_be_measured(tmp_path, monkeypatch, capsys):

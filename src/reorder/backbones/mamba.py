@@ -13,6 +13,7 @@ from reorder.backbones.layers import DropPath, Size, drop_path_rates, run_blocks
 from reorder.kernels.causal_conv import causal_conv_silu
 from reorder.kernels.selective_scan import selective_scan
 from reorder.order import invert, read_in_order
+from reorder.scans import check_grid
 
 STATES = 16
 TAPS = 4
@@ -67,6 +68,7 @@ class Mixer(nn.Module):
             mixed = mixed + self.scans[1](x, reverse=True)
             turned = read_in_order(x, visits)
             turned = self.scans[2](turned) + self.scans[3](turned, reverse=True)
+            # The mean of the four scans, as in ARM's release; the paper's equation is their sum.
             mixed = (mixed + read_in_order(turned, invert(visits))) / 4
         # ARM gates every scan's output; they share the gate, so gating their mean is the same.
         return self.out_proj(mixed * silu(gate))
@@ -141,7 +143,7 @@ class Mamba(nn.Module):
             raise ValueError(f"unknown readout {readout!r}; choose from {list(READOUTS)}")
         if grid is None and scans == 4:
             raise ValueError("four scans need a grid (rows, columns), got None")
-        self.grid = grid if scans == 4 else None
+        self.grid = check_grid(grid) if grid is not None and scans == 4 else None
         self.reads_order = vertical == "order" and scans == 4
         self.readout = readout
         self.checkpointing = checkpointing

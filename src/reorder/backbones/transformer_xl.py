@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from reorder.backbones.layers import DropPath, Size, drop_path_rates, head_width, run_blocks
 from reorder.kernels.segment_attention import Keys, Relative, remember, segment_attention, segment_weights
 from reorder.patches import initial_std
+from reorder.scans import check_grid
 
 # B images, N patches, L = N + 1 tokens, D width, H heads, d = D / H
 
@@ -82,8 +83,8 @@ class Block(nn.Module):
 class TransformerXL(nn.Module):
     """Tokens (B, L, D) to tokens (B, L, D): each patch sees the class token and patches before it.
 
-    `segment` is how many patches are read at once, None for all, as in the paper; a segment also sees the
-    `memory` patches before it.
+    `segment` is how many patches are read at once; a segment also sees the `memory` patches before it. With
+    None, the default, all are read at once, and `memory` has no effect.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class TransformerXL(nn.Module):
         drop_path: float = 0.0,
         checkpointing: bool = False,
         segment: int | None = None,
+        # The paper states a memory of 128 and no segment; all 196 patches at once leave nothing to remember.
         memory: int = 128,
     ):
         super().__init__()
@@ -108,7 +110,8 @@ class TransformerXL(nn.Module):
             for rate in drop_path_rates(drop_path, size.depth)
         )
         d = head_width(size.width, size.heads)
-        self.distances = nn.Parameter(torch.empty(grid[0] * grid[1] + 1, size.width))  # row = distance
+        rows, columns = check_grid(grid)
+        self.distances = nn.Parameter(torch.empty(rows * columns + 1, size.width))  # row = distance
         self.u = nn.Parameter(torch.empty(size.heads, 1, d))
         self.v = nn.Parameter(torch.empty(size.heads, 1, d))
         self.drop = nn.Dropout(dropout)

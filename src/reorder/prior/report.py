@@ -6,6 +6,7 @@ from typing import Any
 from reorder.config import Experiment
 from reorder.display import Display
 from reorder.figures import save_figure
+from reorder.files import check_writable
 from reorder.patches import grid_of
 from reorder.prior.choice import default_cache
 from reorder.prior.codes import encode_dataset
@@ -37,6 +38,7 @@ def write_prior(
     """
     if (out / "config.yaml").exists():
         raise ValueError(f"{out} is a run directory, which has a prior of its own; choose another --out")
+    check_writable(out)
     grid = grid_of(experiment.model.image_shape, experiment.model.patch_size)
     check(grid, options["images"] or 2, scope)
     named = named_orders(grid, order_files)

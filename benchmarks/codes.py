@@ -51,9 +51,9 @@ def predict(centres: Tensor, patch_size: int, images: Tensor) -> np.ndarray:
     return peer.predict(patchify(images, patch_size).flatten(0, 1).float().numpy())
 
 
-def kmeans_rows(images: Images, patch_size: int) -> list[tuple[str, str, str, str]]:
+def kmeans_rows(images: Images, patch_size: int, codes: int | None) -> list[tuple[str, str, str, str]]:
     began = time.perf_counter()
-    kmeans = KMeans.fit(images, patch_size, None, 0, QUIET)
+    kmeans = KMeans.fit(images, patch_size, codes, 0, QUIET)
     seconds = time.perf_counter() - began
     batch = next(images.batches(256))
     ours = timed(lambda: kmeans.encode(batch))
@@ -68,7 +68,7 @@ def kmeans_rows(images: Images, patch_size: int) -> list[tuple[str, str, str, st
     ]
 
 
-def vqvae_rows(images: Images, patch_size: int, steps: int = 20) -> list[tuple[str, str, str, str]]:
+def vqvae_rows(images: Images, patch_size: int, steps: int) -> list[tuple[str, str, str, str]]:
     batch = next(images.batches(256))
     torch.manual_seed(0)
     model = VQVAE(batch.shape[1], patch_size, 512, {})
@@ -81,11 +81,12 @@ def vqvae_rows(images: Images, patch_size: int, steps: int = 20) -> list[tuple[s
     ]
 
 
-def table() -> Table:
+def table(tiny: bool = False) -> Table:
     table = Table("what", "ours", "peer", "ratio", title="Tokenizers")
-    for channels, side, patch_size in ((3, 224, 16), (1, 28, 4)):
-        images = made_up(10_000, channels, side)
+    for channels, side, patch_size in ((3, 32, 16), (1, 8, 4)) if tiny else ((3, 224, 16), (1, 28, 4)):
+        images = made_up(40, channels, side, different=40) if tiny else made_up(10_000, channels, side)
         table.add_row(f"images of {side}x{side}x{channels}, patches of {patch_size}x{patch_size}:")
-        for row in kmeans_rows(images, patch_size) + vqvae_rows(images, patch_size):
+        rows = kmeans_rows(images, patch_size, 8 if tiny else None)
+        for row in rows + vqvae_rows(images, patch_size, steps=2 if tiny else 20):
             table.add_row(*row)
     return table
