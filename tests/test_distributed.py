@@ -87,7 +87,10 @@ main()
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (signal.SIGSTOP, "another process has not answered for 0.3 minutes (train.timeout_minutes): it hangs"),
+        (
+            signal.SIGSTOP,
+            "another process has not answered for 0.3 minutes (train.timeout_minutes)",
+        ),
         (signal.SIGKILL, "another process of this run has ended; what it said last is the reason"),
     ],
 )

@@ -61,6 +61,22 @@ def test_bootstrap_is_seeded_and_certain_outcomes_have_no_error():
     assert bootstrap_sem(torch.ones(10)) == 0
 
 
+@pytest.mark.parametrize(
+    "error_of",
+    [
+        bootstrap_sem,
+        lambda correct, generator: bootstrap(correct, generator=generator).sem,
+        lambda correct, generator: paired_difference(correct, ~correct, generator=generator).spread.sem,
+    ],
+    ids=["bootstrap_sem", "bootstrap", "paired_difference"],
+)
+def test_2000_resamples_are_drawn(error_of):
+    # An error estimated from R resamples scatters by 1 / sqrt(2R) of itself: 1.6% of 2,000, 5% of 200.
+    correct = torch.arange(1000) < 400
+    errors = [error_of(correct, generator=torch.Generator().manual_seed(seed)) for seed in range(400)]
+    assert np.std(errors) / np.mean(errors) == pytest.approx(1 / math.sqrt(2 * 2000), rel=0.15)
+
+
 @pytest.mark.parametrize("bad", [torch.ones(0), torch.ones(2, 2), torch.tensor([0.5, 1])])
 def test_only_outcomes_per_image_are_accepted(bad):
     with pytest.raises(ValueError, match="correct must"):

@@ -233,17 +233,31 @@ def test_random_orders_are_tested_in_a_fixed_one_and_learn_nothing():
 
 
 def test_noise_alone_draws_the_orders_of_the_policy_until_that_has_moved():
-    learners = [
-        OrderLearner((3, 3), "spiral", total_steps=100, warmup_fraction=0.1, policy_fraction=0.5, learn=learn)
-        for learn in (True, False)
-    ]
+    def drawn(learn):
+        """Orders of 100 steps, the policy's from 10 up to 60, and the logits after each."""
+        learner = OrderLearner(
+            (3, 3), "spiral", total_steps=100, warmup_fraction=0.1, policy_fraction=0.5, learn=learn
+        )
+        return learner, *take_steps(learner, torch.optim.AdamW(learner.parameters(), lr=0.1), 100)
+
+    learner, orders, logits = drawn(learn=True)
+    control, noise, still = drawn(learn=False)
+    start = reorder.PlackettLuce.from_order(reorder.scan("spiral", 3, 3)).logits
+    moved = [not torch.equal(each, start) for each in logits].index(True)
+    assert 10 < moved < 60
+    for step in range(moved + 1):
+        assert torch.equal(noise[step], orders[step])
+    assert any(not torch.equal(noise[step], orders[step]) for step in range(moved + 1, 60))
+    assert all(torch.equal(each, start) for each in still)
+    # The noise is no less for that: as many orders as steps, or nearly, and in the end the start again.
+    assert len({tuple(order.tolist()) for order in noise[11:60]}) > 20
+    assert torch.equal(noise[99], reorder.scan("spiral", 3, 3))
+    assert not torch.equal(orders[99], noise[99])
     for step in range(100):
-        drawn = [learner.sample(step) for learner in learners]
-        assert torch.equal(*drawn)
-        assert learners[1].temperature(step) == learners[0].temperature(step)
-        assert learners[1].loss(torch.rand(4)) == 0
-    assert not learners[1].loss(torch.rand(4)).requires_grad
-    assert policy_metrics(learners[1], 35)["baseline"] is None
+        assert control.temperature(step) == learner.temperature(step)
+    control.sample(35)
+    assert not control.loss(torch.rand(4)).requires_grad
+    assert policy_metrics(control, 35)["baseline"] is None
 
 
 def test_policy_metrics_against_the_entropy_over_all_orders():

@@ -233,3 +233,16 @@ def test_global_batches_that_cannot_be_shared_are_refused(folder):
         loader(folder, world_size=3)
     with pytest.raises(ValueError, match=r"train.batch_size=13 is more than the 12 training images"):
         loader(folder, batch_size=13)
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_half_of_the_images_are_flipped(epoch):
+    plain, changed = (
+        Loader(load_dataset(Data(), (8, 8)), Data(augment=augment), 1437, seed=0).epoch(epoch)
+        for augment in ("none", "flip")
+    )
+    ((plain, _),), ((changed, _),) = plain, changed
+    mirrored = (changed == plain.flip(-1)).all((1, 2, 3))
+    assert (mirrored | (changed == plain).all((1, 2, 3))).all()
+    # Of 1,437 digits, hardly one its own mirror image, the share has a standard error of 1.3%.
+    assert mirrored.double().mean().item() == pytest.approx(0.5, abs=0.05)
