@@ -64,9 +64,7 @@ class Data:
     name: str = "digits"
     root: str | None = None  # the dataset's directory; of hf:, where downloads are kept
     augment: str = "flip"
-    workers: int | None = (
-        None  # processes that decode; by default none for few images, else one per core, <= 8
-    )
+    workers: int | None = None  # processes that decode; by default none for few images, else by the cores
     max_broken: int = 10  # unreadable images to replace before the run is stopped
     max_pixels: int | None = None  # of one image; larger ones count as broken. By default the dataset's limit
     train_images: int | None = None  # train on so many, the same whatever the seed; by default on all
@@ -379,7 +377,9 @@ def _check(value: Any, key: str = "", depth: int = 0) -> None:
         if depth > DEEPEST:
             raise ValueError(f"{key[:60]}: more than {DEEPEST} levels of nested values")
         for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            if isinstance(value, dict) and (not isinstance(name, str) or name == ""):
+            if name == "":
+                raise ValueError(_unknown_key(f"{key}."))
+            if isinstance(value, dict) and not isinstance(name, str):
                 raise ValueError(f"{key or 'the configuration'}: {name!r} is not the name of a key")
             _check(inner, f"{key}.{name}" if key else str(name), depth + 1)
     elif value == "???":  # which OmegaConf would take for a value that comes later

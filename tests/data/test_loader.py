@@ -168,15 +168,28 @@ def test_too_many_broken_images_stop_the_run(folder):
 def test_a_split_of_nothing_but_broken_images_is_one_line(folder, caplog, workers, max_broken):
     damage(folder, *(file.relative_to(folder) for file in folder.glob("val/*/*.png")))
     caplog.set_level(logging.WARNING)
-    with pytest.raises(ValueError, match=r"none of the 5 images can be read; the first is .*val/ant/0.png: "):
+    with pytest.raises(
+        ValueError, match=r"none of the 5 images could be read; the first is .*val/ant/0.png: "
+    ):
         list(loader(folder, batch_size=6, workers=workers, max_broken=max_broken).validate())
     damage(folder, *(file.relative_to(folder) for file in folder.glob("train/*/*.png")))
     said = (
-        r"more than data.max_broken=10 images" if max_broken == 10 else r"none of the 12 images can be read"
+        r"more than data.max_broken=10 images" if max_broken == 10 else r"none of the 12 images could be read"
     )
     with pytest.raises(ValueError, match=said):
         list(loader(folder, workers=workers, max_broken=max_broken).epoch(0))
     assert caplog.records == []
+
+
+def test_several_ranks_leave_the_one_line_to_all_of_them(folder, caplog):
+    damage(folder, *(file.relative_to(folder) for file in folder.glob("train/*/*.png")))
+    caplog.set_level(logging.WARNING)
+    second = loader(folder, rank=1, world_size=2)
+    next(second.epoch(0))  # no rank may end alone: the others would wait for it
+    assert second.has_news
+    assert caplog.records == []
+    with pytest.raises(ValueError, match=r"more than data.max_broken=10 images are broken"):
+        second.share(second.broken)
 
 
 def read_counted(loader, monkeypatch):
@@ -211,6 +224,16 @@ def test_what_workers_decoded_is_kept_too(folder, monkeypatch):
     many.settings.workers, decoded = 0, read_counted(many, monkeypatch)
     assert equal(many.epoch(1), expected[1])
     assert set(decoded) == {4}  # which may have been mended
+
+
+def test_the_black_image_in_place_of_a_broken_one_is_not_kept(folder):
+    whole = list(loader(folder).validate())
+    content = (folder / "val/bee/1.png").read_bytes()
+    damage(folder, "val/bee/1.png")
+    many = loader(folder, workers=2)
+    assert not equal(many.validate(), whole)
+    (folder / "val/bee/1.png").write_bytes(content)
+    assert equal(many.validate(), whole)
 
 
 def test_many_images_are_decoded_by_workers_unless_none_are_wanted(monkeypatch):

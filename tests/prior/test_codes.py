@@ -160,7 +160,7 @@ def test_no_readable_image(tmp_path, tokenizer):
     for name in "abc":
         write_images(tmp_path / "bad", 0)
         (tmp_path / "bad" / f"{name}.png").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"none of the 3 images could be read"):
+    with pytest.raises(ValueError, match=r"none of the 3 images could be read; the first is .*a.png: "):
         encode(tmp_path / "bad", tmp_path, tokenizer=tokenizer)
     with pytest.raises(ValueError, match=r"there are no images in data.root"):
         encode(write_images(tmp_path / "empty", 0), tmp_path, tokenizer=tokenizer)

@@ -227,7 +227,7 @@ def _too_many(broken: dict[str, str], splits: list[Split], settings: config.Data
     for split in splits:
         if len(split) <= len(broken) and all(split.name(index) in broken for index in range(len(split))):
             where = split.name(0)
-            return f"none of the {len(split)} images can be read; the first is {where}: {broken[where]}"
+            return f"none of the {len(split)} images could be read; the first is {where}: {broken[where]}"
     return None
 
 
