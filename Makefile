@@ -2,6 +2,7 @@
 # make test   set up and run the tests
 # make test-browser   set up and test the report's page in chromium
 # make lint   set up and run the style and type checks
+# make mutants   set up and count the wrong programs that the tests notice; takes long
 # make bench  set up and run the timings
 # make fuzz   set up and try 10,000 bad inputs; one of them again: make fuzz SEED=0 KIND=images INPUT=17
 PYTHON ?= python3
@@ -31,6 +32,9 @@ fuzz: .venv/ready
 	PYTHONPATH=tests OMP_NUM_THREADS=1 MPLBACKEND=agg $(RUN)python -m fuzz --seed $(SEED) --inputs $(INPUTS) \
 		--kind '$(KIND)' --input '$(INPUT)' --jobs $(JOBS)
 
+mutants: .venv/ready
+	$(RUN)python tests/mutants.py --jobs $(JOBS)
+
 bench: .venv/ready
 	$(RUN)reorder bench
 
@@ -49,4 +53,4 @@ bench: .venv/ready
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: demo test test-browser lint fuzz bench clean
+.PHONY: demo test test-browser lint mutants fuzz bench clean

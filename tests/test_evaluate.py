@@ -35,12 +35,24 @@ def test_top1_top5_and_loss_by_hand():
     assert result.top5 == pytest.approx(2 / 3)
     log_sum = math.log(sum(math.exp(z) for z in (6, 5, 4, 3, 2, 1)))
     assert result.loss == pytest.approx(((log_sum - 6) + (log_sum - 2) + (log_sum - 1)) / 3)
+    # Losses 6, 2 and 1 below the sum: a mean square of 14 / 3 about their mean, over 3 images.
+    assert result.loss_sem == pytest.approx(math.sqrt(14 / 3 / 3))
 
 
 def test_evaluation_leaves_the_model_in_its_mode():
     model = Fixed().train()
     evaluate(model, [(torch.arange(3), torch.eye(3), torch.arange(3))], None)
     assert model.training
+
+
+def test_nothing_is_dropped_in_evaluation():
+    class Dropping(Fixed):
+        def forward(self, images, order):
+            return torch.nn.functional.dropout(images, 0.9, self.training)
+
+    result = evaluate(Dropping().train(), [(torch.arange(50), torch.eye(50), torch.arange(50))], None)
+    assert result.top1 == 1
+    assert result.losses.tolist() == pytest.approx([math.log(math.e + 49) - 1] * 50)
 
 
 def test_bootstrap_agrees_with_theory_and_with_resampling_images():

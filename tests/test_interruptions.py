@@ -107,6 +107,7 @@ def test_a_finished_run_can_be_made_longer(whole, tmp_path):
     directory = RunDir(tmp_path / "run")
     training.train(experiment(), directory, QUIET)
     longer = training.continued(directory.experiment(), ["train.epochs=6"])
+    assert (longer.order.warmup_fraction, longer.order.policy_fraction) == pytest.approx((0.075, 0.15))
     directory.reopen(longer)
     assert json.loads((directory.path / "summary-3-epochs.json").read_text())["epochs"] == 3
     summary = training.train(longer, directory, QUIET)
@@ -149,6 +150,9 @@ def test_a_run_continues_on_another_number_of_processes(whole, tmp_path, monkeyp
     assert "continues after step 7 of 15" in done.stdout
     assert directory.experiment().train.keep == 3
     assert directory.summary()["order"] == whole.summary()["order"]
+    for ours, theirs in zip(directory.metrics(), whole.metrics(), strict=True):
+        for key in ("loss", "top1"):  # of the second epoch too, which both had a part in
+            assert ours[key] == pytest.approx(theirs[key], abs=2e-3)
     np.testing.assert_allclose(directory.policy().logits, whole.policy().logits, atol=1e-4)
     for name, tensor in weights(whole).items():
         torch.testing.assert_close(weights(directory)[name], tensor, atol=2e-3, rtol=1e-2)

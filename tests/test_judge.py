@@ -230,6 +230,8 @@ def test_sensitivity_is_what_each_order_alone_evaluates_to(learned, tmp_path):
         difference = np.load(where / "correct.npy").mean() - np.load(learned.path / "correct.npy").mean()
         assert rows[name][3].value == pytest.approx(100 * difference)
     assert rows["own-reversed"][1].value == pytest.approx(-1)
+    other = torch.randperm(4, generator=torch.Generator().manual_seed(4))  # the run's own seed is 3
+    assert rows["random"][1].value == pytest.approx(orders.kendall_tau(other, own))
     assert {row[5].value for row in table.rows} == {learned.metrics()[-1]["step"]}
     written = (learned.path / "evaluations" / "sensitivity.csv").read_text()
     assert order_sensitivity(learned, ["validation_images=20"]).name == "sensitivity-digits"

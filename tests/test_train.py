@@ -207,7 +207,7 @@ def test_the_optimizer_and_the_learner_are_set_up_as_configured():
     changed = experiment(
         estimator="paper", temperature=0.7, warmup_order="init", learning_rate=0.03, warmup_fraction=0.25
     )
-    run = training.setup(changed)
+    run = training.setup(replace(changed, train=replace(changed.train, seed=7)))
     model_group, spared, policy_group = run.optimizer.param_groups
     for group in (model_group, policy_group):
         assert (group["betas"], group["weight_decay"]) == ((0.9, 0.999), 0.03)
@@ -215,7 +215,7 @@ def test_the_optimizer_and_the_learner_are_set_up_as_configured():
     assert policy_group["lr"] == 0.03
     assert policy_group["params"] == [run.learner.policy.logits]
     assert run.learner.estimator.score is SCORES["paper"]
-    assert run.learner.peak_temperature == 0.7
+    assert (run.learner.peak_temperature, run.learner.seed) == (0.7, 7)
     assert (run.learner.start_step, run.learner.stop_step) == (5, 11)
     assert run.learner.first.tolist() == [0, 2, 1, 3]
 
@@ -239,6 +239,24 @@ def test_learning_rate_and_clipping_are_applied_at_every_step(monkeypatch):
     assert [rate for rate, _ in rates] == [rate for _, rate in rates] == pytest.approx(expected)
     assert of_policy == [0.05] * 5  # the policy has a constant one
     assert [largest for _, largest in norms] == [5.0] * 5
+
+
+def test_what_is_dropped_is_a_function_of_the_step():
+    dropping = replace(experiment(), model=replace(experiment().model, options={"dropout": 0.5}))
+
+    def losses(steps):
+        """The loss of each step on one batch, by a model that does not learn."""
+        run = training.setup(replace(dropping, train=replace(dropping.train, learning_rate=0.0)))
+        batch, found = next(iter(run.loader.epoch(0))), []
+        for run.step in steps:
+            before = run.so_far.loss
+            training.train_step(run, *batch)
+            found.append(run.so_far.loss - before)
+        return found
+
+    first, second, again = losses([0, 1, 0])  # all in the warm-up, so in one order
+    assert again == pytest.approx(first, abs=1e-6) != pytest.approx(second, abs=1e-6)
+    assert losses([1]) == pytest.approx([second], abs=1e-6)
 
 
 @pytest.mark.parametrize("estimator", SCORES)
