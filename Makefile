@@ -3,6 +3,7 @@
 # make test-browser   set up and test the report's page in chromium
 # make lint   set up and run the style and type checks
 # make mutants   set up and count the wrong programs that the tests notice; takes long
+# make torture  set up, and kill, stop and starve runs that must go on as if nothing had been
 # make bench  set up and run the timings
 # make fuzz   set up and try 10,000 bad inputs; one of them again: make fuzz SEED=0 KIND=images INPUT=17
 PYTHON ?= python3
@@ -20,6 +21,10 @@ test: .venv/ready
 test-browser: .venv/browser
 	command -v chromium || { [ "$$(id -u)" = 0 ] && timeout 120 apt-get update && timeout 240 apt-get install --yes --no-install-recommends chromium; } || true
 	OMP_NUM_THREADS=1 MPLBACKEND=agg $(RUN)python -m pytest -rs tests/browser
+
+# Seeded; some five minutes on one core.
+torture: .venv/ready
+	OMP_NUM_THREADS=1 MPLBACKEND=agg $(RUN)python tests/torture.py
 
 lint: .venv/ready
 	$(RUN)ruff check .
@@ -53,4 +58,4 @@ bench: .venv/ready
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: demo test test-browser lint mutants fuzz bench clean
+.PHONY: demo test test-browser lint mutants torture fuzz bench clean

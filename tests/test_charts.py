@@ -51,7 +51,7 @@ def test_bars_and_points_are_at_their_values(sweep):
 @pytest.mark.parametrize("content", ["{", "[]", '{"orders": {}}', '{"grid": [4, 4], "orders": [1]}'])
 def test_a_file_that_is_no_prior_is_refused(tmp_path, content):
     (tmp_path / "prior.json").write_text(content)
-    with pytest.raises(ValueError, match="is not the result of a prior"):
+    with pytest.raises(ValueError, match=r"prior\.json is damaged: .*; give what `reorder prior` wrote"):
         charts.read_prior(tmp_path / "prior.json")
 
 

@@ -336,7 +336,7 @@ def test_every_epoch_is_tracked_although_the_run_was_stopped(tmp_path, monkeypat
 def test_runs_that_are_compared_are_continued_together(tmp_path, capsys):
     directory = RunDir(tmp_path / "run")
     training.train_with_comparison(experiment(epochs=1, compare=True), directory, QUIET)
-    longer = training.reopen(directory, ["train.epochs=2"], Display(), distributed.ALONE)
+    longer = training.reopen(directory, ["train.epochs=2"], Display())
     assert "1 epochs become 2: the learning rate goes on where the longer cosine" in capsys.readouterr().out
     runs = training.train_with_comparison(longer, directory, QUIET)
     assert [len(run.metrics()) for run in runs] == [2, 2, 2]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from reorder import create_model
+from reorder import create_model, judge
 from reorder import order as orders
 from reorder import train as training
 from reorder.config import Data, Experiment, Model, Order, Train
@@ -88,8 +88,24 @@ def test_an_evaluation_that_exists_is_read_and_not_written(learned):
     (where / "result.json").write_text(json.dumps(result | {"top1": 0.125}))
     assert evaluate_run(learned, None, []) == (where, result | {"top1": 0.125})
     (where / "result.json").write_text("{")
-    with pytest.raises(ValueError, match=r"result\.json is damaged; remove"):
+    with pytest.raises(ValueError, match=r"result\.json is damaged: .*; remove"):
         evaluate_run(learned, None, [])
+
+
+def test_two_evaluations_at_once_both_end_and_leave_one_result(learned, monkeypatch):
+    shutil.rmtree(learned.path / "evaluations", ignore_errors=True)
+    measure, others = judge._measure, []
+
+    def slow(run, order):
+        if not others:
+            others.append(None)
+            others.append(evaluate_run(learned, None, []))  # another process, that is quicker
+        return measure(run, order)
+
+    monkeypatch.setattr(judge, "_measure", slow)
+    where, result = evaluate_run(learned, None, [])
+    assert others[1] == (where, result)
+    assert list((learned.path / "evaluations").iterdir()) == [where]
 
 
 def test_another_order_is_what_the_model_is_read_in(learned, tmp_path):
@@ -210,7 +226,7 @@ def test_runs_that_are_unfinished_or_have_other_validation_images_are_not_compar
     with pytest.raises(ValueError, match="different validation sets: their number of images is 360 and 359"):
         compare_runs(learned, row)
     (row.path / "correct.npy").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"correct\.npy is missing or damaged"):
+    with pytest.raises(ValueError, match=r"correct\.npy is damaged"):
         compare_runs(learned, row)
     (row.path / "summary.json").unlink()
     with pytest.raises(ValueError, match="row is not finished; continue it with"):

@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 from tiny_sweeps import LONG, TINY, learned, needs_proc, pids_of, tasks, wait_for
+from written_runs import make_run
 
 from reorder import processes
 from reorder.cli import app
@@ -192,6 +193,34 @@ def test_a_run_that_reads_a_learned_order_waits_for_it_or_fails_with_it(tmp_path
     (teacher.directory.path / "checkpoints").write_text("in the way")
     assert not run_here([pupil, teacher], Machine(2, 2), said, "the same")
     assert f"failed {pupil.name}: it needs the order that {teacher.name} did not learn" in said.export_text()
+
+
+def test_one_bad_directory_among_many_fails_its_own_run_alone(tmp_path, monkeypatch):
+    (tmp_path / "sound").mkdir()
+    sound = make_run(tmp_path / "sound" / "run").summary()
+    several = tasks([*TINY, "seed=0,1,2,3,4"], tmp_path / "out")
+    summary, config, metrics, locked, other = several
+    for task in several:
+        task.directory.create(task.experiment)
+    summary.directory.write_summary({"top1": "high"})
+    (config.directory.path / "config.yaml").write_bytes(b"\0\0\0")
+    (metrics.directory.path / "metrics.jsonl").write_bytes(b"{\n")
+    (locked.directory.path / ".lock").mkdir()
+    other.directory.create(summary.experiment)
+
+    def trained(task, *_):
+        task.directory.write_summary(sound)
+        return SimpleNamespace(poll=lambda: 0)
+
+    monkeypatch.setattr(processes, "start", trained)
+    said = Console(record=True, file=io.StringIO(), width=400)
+    sweep = Sweep(several, Machine(1, 5), said)
+    sweep.run()
+    assert sweep.done == {metrics.name}
+    assert 'summary.json is damaged: it lacks "model"' in sweep.failed[summary.name]
+    assert "config.yaml is damaged: " in sweep.failed[config.name]
+    assert "cannot lock " in sweep.failed[locked.name]
+    assert "holds another run than its name says (train.seed is 0, not 4)" in sweep.failed[other.name]
 
 
 class Screen(io.StringIO):

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -11,6 +12,7 @@ from reorder.tables import (
     PValue,
     Table,
     escape_latex,
+    escape_markdown,
     from_csv,
     terminal_table,
     to_csv,
@@ -48,6 +50,34 @@ def test_csv_parses_back_to_full_precision_with_errors_in_their_own_columns():
     for cut in (to_csv(TABLE)[:-2], to_csv(TABLE)[:-1] + ",more\n"):
         with pytest.raises(ValueError, match="zip"):
             from_csv(cut)
+
+
+def test_names_are_neither_html_nor_links_nor_rows_of_their_own():
+    names = (
+        "<img src=x onerror=alert(1)>",
+        "</td><script>",
+        "<!-- all that follows",
+        "[click](javascript:alert)",
+        "`code` *loud* | cell\nrow",
+        "&lt;b&gt;",
+        "a\\",
+    )
+    table = Table("t", names[0], ("order", "p"), [(name, PValue(0.0001)) for name in names], [names[1]])
+    text = to_markdown(table)
+    assert not re.search(r"<[A-Za-z/!?]", text)
+    assert len(text.splitlines()) == 1 + 1 + 2 + len(names) + 1 + 1
+    rows = text.splitlines()[4:-2]
+    assert all(re.fullmatch(r"\| .* \| <0\.001 \|", row) for row in rows)
+    assert rows[3].startswith(r"| \[click\](javascript:alert) |")
+    assert rows[4].startswith(r"| \`code\` \*loud\* \| cell row |")
+    assert rows[5].startswith("| &amp;lt;b&amp;gt; |")
+    assert rows[6].startswith("| a\\\\ |")
+    assert "transformer_xl, p < 0.5, R&D" in escape_markdown("transformer_xl, p < 0.5, R&D")
+
+
+def test_a_latex_row_does_not_take_a_name_for_an_argument():
+    latex = to_latex(Table("t", "", ("order",), [("[5cm]",), ("*",), ("a\n\nb",)], []))
+    assert latex.splitlines()[5:8] == [r"{[}5cm] \\", r"{*} \\", r"a b \\"]
 
 
 def test_markdown_has_the_caption_a_row_each_and_the_notes():

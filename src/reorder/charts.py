@@ -1,6 +1,5 @@
 """Charts of what many runs amount to, aggregated over seeds."""
 
-import json
 import math
 import textwrap
 from collections import defaultdict
@@ -19,6 +18,7 @@ from reorder.config import Data, images_of
 from reorder.figures import Curve, draw_curves, stage_spans
 from reorder.results import Mean, Name, Result, by_order, scan_name, start_of, top1
 from reorder.scans import SCANS
+from reorder.schemas import read
 
 # Okabe and Ito's colours; a hatch or a marker says the same in print.
 COLOURS = {
@@ -226,26 +226,19 @@ class Point(NamedTuple):
 
 def read_prior(path: Path) -> Prior:
     """What `reorder prior` wrote: by how many percent the codes of each scan compress."""
-    try:
-        content = json.loads(path.read_text())
-        reductions = {
-            scan: {
-                encoding: (float(found["reduction"]), float(found["reduction_sem"]))
-                for encoding, found in kinds.items()
-                if "reduction" in found
-            }
-            for scan, kinds in content["orders"].items()
+    content = read(path, "drawn prior")
+    reductions = {
+        scan: {
+            encoding: (float(found["reduction"]), float(found["reduction_sem"]))
+            for encoding, found in kinds.items()
+            if {"reduction", "reduction_sem"} <= found.keys()
         }
-        data = content.get("data")
-        images = images_of(Data(data["name"], data.get("root"))) if data else None
-        tokenizer = content.get("tokenizer", {}).get("tokenizer", "")
-        return Prior((content["grid"][0], content["grid"][1]), reductions, images, tokenizer)
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError(
-            f'{path} is not the result of a prior: it has no "grid" and "orders" with reductions'
-        ) from None
+        for scan, kinds in content["orders"].items()
+    }
+    data = content.get("data")
+    images = images_of(Data(data["name"], data.get("root"))) if data else None
+    tokenizer = content.get("tokenizer", {}).get("tokenizer", "")
+    return Prior((content["grid"][0], content["grid"][1]), reductions, images, tokenizer)
 
 
 def prior_notes(results: Sequence[Result], priors: Mapping[Path, Prior]) -> list[str]:

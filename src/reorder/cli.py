@@ -120,7 +120,7 @@ def train(
     with join(experiment.train.timeout_minutes) as world:
         display = Display(quiet or not world.first)
         if resume is not None:
-            experiment = reopen(directory, arguments or [], display, world)
+            experiment = reopen(directory, arguments or [], display)
         for note in notes(experiment):
             display.say(f"note: {note}")
         with StopSignals().watched() as stop:
@@ -437,7 +437,8 @@ def main() -> None:
     except Lost as lost:
         _fail(str(lost), 1)
     except OSError as error:
-        _fail(f"cannot use {error.filename}: {error.strerror}", 2)
+        reason = error.strerror or str(error)
+        _fail(f"cannot use {error.filename}: {reason}" if error.filename else reason, 2)
     except UsageError as error:  # type: ignore[misc]
         message = error.format_message().rstrip(".")
         path = error.ctx.command_path.split()[1:] if error.ctx else []

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from reorder.curriculum import FROZEN, POLICY, STAGES, WARM_UP
+from reorder.files import replacing
 from reorder.scans import SCANS
 
 # N patches, E epochs, M moments, S seeds
@@ -188,5 +189,5 @@ def save_figure(figure: Figure, path: str | Path) -> None:
     accepted = figure.canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in accepted:
         raise ValueError(f"cannot draw {str(path)!r}; choose an ending from {', '.join(sorted(accepted))}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    with replacing(path) as file:
+        figure.savefig(file, format=path.suffix[1:].lower(), dpi=150)

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from reorder import order as orders
 from reorder.config import Experiment, build, images_of
 from reorder.distributed import World, wait_for_all
 from reorder.evaluate import PairedDifference, bootstrap, paired_difference
+from reorder.files import replace_file, replacing, temporary_name
 from reorder.learner import random_order
 from reorder.run import Run, learner_of, load_tensors, restore_stages, setup, unwrapped
-from reorder.run_dir import RunDir
+from reorder.run_dir import RunDir, fitting
 from reorder.scans import SCANS
+from reorder.schemas import read
 from reorder.tables import Cell, Number, PValue, Table, write_table
 from reorder.train import validate
 
@@ -50,8 +53,9 @@ def load_run(directory: RunDir, experiment: Experiment | None = None, world: Wor
         )
     run = setup(experiment, world, directory.prior())
     model = unwrapped(run.model)
-    classes, channels = len(tensors["model.head.bias"]), model.tokens.image_shape[0]
-    pixels = tensors["model.tokens.patch_embed.proj.weight"].shape[1]
+    with fitting(directory):
+        classes, channels = len(tensors["model.head.bias"]), model.tokens.image_shape[0]
+        pixels = tensors["model.tokens.patch_embed.proj.weight"].shape[1]
     trained_channels = pixels // own.model.patch_size**2
     if (classes, trained_channels) != (model.head.out_features, channels):
         raise ValueError(
@@ -60,7 +64,8 @@ def load_run(directory: RunDir, experiment: Experiment | None = None, world: Wor
         )
     if "start_step" not in state:
         run.learner = learner_of(own, model.grid, run.initial, _total_steps(run, own, state))
-    load_tensors(run, tensors)
+    with fitting(directory):
+        load_tensors(run, tensors)
     restore_stages(run.learner, state)
     run.step = state["step"]
     return run
@@ -116,7 +121,7 @@ def _evaluate(directory: RunDir, run: Run, order: Tensor, name: str) -> tuple[Pa
         if run.world.first:
             _write(where, *measured, about)
         wait_for_all()
-    return where, _read_result(where / "result.json")
+    return where, read(where / "result.json")
 
 
 def _measure(run: Run, order: Tensor) -> tuple[Tensor, dict[str, Any]]:
@@ -136,19 +141,23 @@ def _measure(run: Run, order: Tensor) -> tuple[Tensor, dict[str, Any]]:
 
 
 def _write(where: Path, correct: Tensor, numbers: dict[str, Any], about: dict[str, Any]) -> None:
-    """Both files of an evaluation, whole or not at all."""
-    temporary = where.with_name(f"{where.name}.tmp")
-    temporary.mkdir(parents=True, exist_ok=True)
-    np.save(temporary / "correct.npy", correct.cpu().numpy())
-    (temporary / "result.json").write_text(json.dumps(numbers | about, indent=1) + "\n")
-    os.replace(temporary, where)
+    """Both files of an evaluation, whole or not at all.
 
-
-def _read_result(path: Path) -> dict[str, Any]:
+    If another process has written them meanwhile, they stand: the name says that it has evaluated the same.
+    """
+    temporary = temporary_name(where)
+    temporary.mkdir(parents=True)
     try:
-        return dict(json.loads(path.read_text()))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} is damaged; remove {path.parent} to evaluate anew") from error
+        with replacing(temporary / "correct.npy") as file:
+            np.save(file, correct.cpu().numpy())
+        replace_file(temporary / "result.json", json.dumps(numbers | about, indent=1) + "\n")
+        try:
+            os.replace(temporary, where)
+        except OSError:
+            if not where.exists():
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def order_sensitivity(directory: RunDir, overrides: list[str], world: World | None = None) -> Table:
@@ -165,7 +174,7 @@ def order_sensitivity(directory: RunDir, overrides: list[str], world: World | No
     other = random_order(grid, run.experiment.train.seed + 1)
     tried |= {"own-reversed": own.flip(0), "random": other}
     found = {name: _evaluate(directory, run, order, name) for name, order in tried.items()}
-    correct = {name: torch.from_numpy(np.load(where / "correct.npy")) for name, (where, _) in found.items()}
+    correct = {name: torch.from_numpy(read(where / "correct.npy")) for name, (where, _) in found.items()}
     rows: list[tuple[Cell, ...]] = []
     for name, (_, result) in found.items():
         generator = torch.Generator().manual_seed(0)
@@ -230,11 +239,7 @@ def _correct(run: RunDir) -> Tensor:
     """Correctness (n,) of a finished run's validation images."""
     if run.summary() is None:
         raise ValueError(f"{run.path} is not finished; continue it with: reorder train --resume {run.path}")
-    path = run.path / "correct.npy"
-    try:
-        return torch.from_numpy(np.load(path))
-    except (OSError, ValueError, EOFError, TypeError) as error:
-        raise ValueError(f"{path} is missing or damaged; evaluate the run's checkpoint instead") from error
+    return torch.from_numpy(run.correct())
 
 
 def describe_difference(a: RunDir, b: RunDir, paired: PairedDifference) -> str:

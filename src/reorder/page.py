@@ -18,7 +18,7 @@ from reorder.figures import Picture
 from reorder.files import replace_file
 from reorder.order import kendall_tau
 from reorder.policy import PlackettLuce
-from reorder.results import Result, by_order, rank, scan_name
+from reorder.results import Result, by_order, learned_from, policy_of, rank, scan_name
 from reorder.tables import Cell, Number, Table, numeric_columns
 
 # N patches, M moments of a run
@@ -139,7 +139,9 @@ def cell_html(cell: Cell, numeric: bool, first: bool) -> str:
     """A cell; a number carries its whole value, by which it is sorted."""
     tag = 'th scope="row"' if first else "td"
     value = f' data-value="{cell.value!r}"' if isinstance(cell, Number) and math.isfinite(cell.value) else ""
-    text = escape(str(cell)).replace(" ± ", ' <span class="error">± ') + "</span>" * (" ± " in str(cell))
+    text = escape(str(cell))
+    if isinstance(cell, Number) and " ± " in text:
+        text = text.replace(" ± ", ' <span class="error">± ') + "</span>"
     return f"<{tag}{_align(numeric)}{value}>{text}</{tag[:2]}>"
 
 
@@ -176,7 +178,7 @@ def lead(results: Sequence[Result]) -> str:
 
 def _start(summary: dict[str, Any]) -> str:
     """The order that a run reads or starts from; one from a file of unknown origin has no better name."""
-    known = not summary["scan"].endswith(".json") or summary.get("order_file", {}).get("policy") == "global"
+    known = not summary["scan"].endswith(".json") or learned_from(summary) is not None
     return scan_name(summary) if known else "saved orders"
 
 
@@ -207,7 +209,10 @@ def page_data(
             missing.append(str(error))
             continue
         picture = result.run.path / "sample.png"
-        uri = data_uri("png", picture.read_bytes()) if picture.exists() else None
+        try:
+            uri = data_uri("png", picture.read_bytes())
+        except OSError:  # older runs have none
+            uri = None
         found.append(data | {"sample": None if uri is None else samples.setdefault(uri, len(samples))})
     return {"runs": found, "samples": list(samples)}, missing
 
@@ -220,8 +225,7 @@ def run_data(result: Result, track: Sequence[tuple[int, int]]) -> dict[str, Any]
     """
     if math.prod(result.grid) > MOST_PATCHES:
         raise ValueError(f"{result.run.path} reads {math.prod(result.grid)} patches, too many to draw")
-    lines = result.run.metrics()
-    history = result.run.policy()
+    lines, history = result.run.metrics(), policy_of(result)
     initial = history.initial
     if history.logits.shape[1]:
         frames, frame = distinct(history.logits)

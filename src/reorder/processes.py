@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Column, Table
 
 from reorder.distributed import Stopped, StopSignals, cores
-from reorder.sweep import Task, clock, last_words, start, with_threads
+from reorder.sweep import Task, clock, last_words, start, trouble, with_threads
 
 POLL_SECONDS = 0.2
 
@@ -52,10 +52,17 @@ class Sweep:
     def __init__(self, tasks: list[Task], machine: Machine, console: Console):
         self.machine, self.console = machine, console
         self.total = len(tasks)
-        self.done = {task.name for task in tasks if task.finished}
-        self.waiting = [task for task in tasks if not task.finished]
+        self.done: set[str] = set()
+        self.waiting: list[Task] = []
         self.working: list[Working] = []
         self.failed: dict[str, str] = {}
+        for task in tasks:
+            if not task.finished:
+                self.waiting.append(task)
+            elif why := trouble(task):
+                self.fail(task, why)
+            else:
+                self.done.add(task.name)
         self.elsewhere: set[str] = set()  # runs that were found locked
         self.began, self.shares_at_start = time.monotonic(), {task.name: task.share_done for task in tasks}
 
@@ -93,7 +100,13 @@ class Sweep:
 
     def begin(self, task: Task, slot: int) -> bool:
         """Start a run, unless another sweep is at it, in which case it waits, or has finished it."""
-        if (lock := task.directory.lock()) is None:
+        try:
+            lock = task.directory.lock()
+        except (ValueError, OSError) as error:
+            self.waiting.remove(task)
+            self.fail(task, str(error))
+            return False
+        if lock is None:
             if task.name not in self.elsewhere:
                 self.elsewhere.add(task.name)
                 self.say(f"{task.name} is being trained by another process")
@@ -102,6 +115,9 @@ class Sweep:
         try:
             if task.finished:
                 self.finish(task, "elsewhere")
+                return False
+            if why := trouble(task):
+                self.fail(task, why)
                 return False
             again = f", after epoch {task.epochs_done}" if task.epochs_done else ""
             process = start(
@@ -131,9 +147,13 @@ class Sweep:
                 self.fail(working.task, last_words(working.task))
 
     def finish(self, task: Task, how: str) -> None:
-        self.done.add(task.name)
-        summary = task.directory.summary()
+        try:
+            summary = task.directory.summary()
+        except ValueError as error:
+            self.fail(task, str(error))
+            return
         assert summary is not None
+        self.done.add(task.name)
         self.say(f"finished {task.name}: top-1 {summary['top1']:.1%}, {how}")
 
     def fail(self, task: Task, reason: str) -> None:

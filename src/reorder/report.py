@@ -27,7 +27,7 @@ from reorder.result_tables import (
     sensitivity_table,
     settings_table,
 )
-from reorder.results import Collection, Result, collect
+from reorder.results import Collection, Result, collect, policy_of
 from reorder.run_dir import RunDir
 from reorder.tables import Table
 
@@ -195,11 +195,11 @@ def write_report(
 def write_run_figures(run: RunDir) -> None:
     """The figures of one finished run, in its own directory: its curve and, if it learned, its orders."""
     result = collect([run]).results[0]
-    top1 = np.array([[line["validation_top1"] for line in run.metrics()]])
+    top1 = np.array([[line["validation_top1"] for line in result.metrics]])
     curve = figures.Curve(top1, figures.stage_spans(result.keys))
-    drawn = {"curves": figures.curve_figure(result.order, curve)}
+    drawn = {"curves": figures.curve_figure(result.order, curve)} if result.metrics else {}
     if result.summary["policy"] == "global":
-        history = run.policy()
+        history = policy_of(result)
         found = np.array(result.summary["order"])
         drawn["order"] = figures.order_figure(history.initial, found, result.grid)
         drawn["logits"] = figures.policy_figure(history.epochs, history.logits, history.initial)

@@ -1,5 +1,6 @@
 """The tables of a report: every run, means over seeds, paired differences, and what policies learned."""
 
+import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from reorder.results import (
     by_order,
     fullest,
     mean_over_seeds,
+    policy_of,
     rank,
     seeds_left_out,
     settings_of,
@@ -228,7 +230,7 @@ def other_orders_table(collection: Collection) -> Table:
         path = result.run.path / "evaluations" / "sensitivity.csv"
         try:
             tried = _tried(path, result) if path.exists() else []
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, csv.Error) as error:
             collection.notes.append(f"{path}: left out, for it cannot be used: {error}.")
             continue
         seed = Number(result.seed, digits=0)
@@ -247,7 +249,10 @@ def _tried(path: Path, result: Result) -> list[tuple[Cell, ...]]:
     tried: list[tuple[Cell, ...]] = []
     last = result.metrics[-1].get("step") if result.metrics else None
     for row in from_csv(path.read_text()):
-        top1, change, p, tau = (row[heading] for heading in OTHER_ORDERS)
+        top1, change, p, tau = found = [row[heading] for heading in OTHER_ORDERS]
+        for heading, cell in zip(OTHER_ORDERS, found, strict=True):
+            if not isinstance(cell, Number):
+                raise ValueError(f"{heading} of {row['order']} is {cell!r}, not a number")
         step = row.get("step")
         if isinstance(step, Number) and last is not None and step.value != last:
             raise ValueError(f"it is of step {step.value:g}, and the run has {last}")
@@ -269,7 +274,7 @@ def policies(results: Sequence[Result], notes: list[str]) -> list[Policy]:
     for result in sorted(results, key=rank):
         if result.summary["policy"] == "global":
             try:
-                history = result.run.policy()
+                history = policy_of(result)
             except ValueError as error:
                 notes.append(f"{result.run.path}: its policy is not shown, for {error}.")
                 continue

@@ -14,7 +14,7 @@ import numpy as np
 
 from reorder.backbones import BACKBONES
 from reorder.config import Experiment, Order, images_of, keys_that_matter, reading_of
-from reorder.run_dir import RunDir
+from reorder.run_dir import History, RunDir
 from reorder.scans import SCANS
 
 # S seeds, n images
@@ -80,7 +80,8 @@ def collect(runs: Sequence[RunDir]) -> Collection:
                 notes.append(f"{run.path}: {_why_unfinished(run)}.")
                 continue
             experiment = run.experiment()
-        except ValueError as error:
+            _check_same_run(summary, experiment)
+        except (ValueError, OSError) as error:
             notes.append(f"{run.path}: left out, for {error}.")
             continue
         results.append(_result(run, summary, experiment, notes))
@@ -92,10 +93,23 @@ def collect(runs: Sequence[RunDir]) -> Collection:
     return Collection(*_once(results, notes))
 
 
+def _check_same_run(summary: dict[str, Any], experiment: Experiment) -> None:
+    """Refuse results of another run than the configuration's."""
+    configured = {
+        "model": experiment.model.name,
+        "policy": experiment.order.policy,
+        "epochs": experiment.train.epochs,
+        "seed": experiment.train.seed,
+    }
+    for key, value in configured.items():
+        if summary[key] != value:
+            raise ValueError(f"its {key} is {summary[key]} in summary.json and {value} in config.yaml")
+
+
 def _why_unfinished(run: RunDir) -> str:
     """What is known about a run without results."""
     log = run.path / "log.txt"
-    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
     said = f"; its log ends: {lines[-1].strip()}" if lines else ""
     done = len(run.metrics()) if (run.path / "metrics.jsonl").exists() else 0
     return f"not finished, {done} epochs done{said}"
@@ -114,9 +128,12 @@ def _result(run: RunDir, summary: dict[str, Any], experiment: Experiment, notes:
     keys["data.root"] = images_of(data)
     correct, metrics = None, []
     try:
-        correct = np.load(run.path / "correct.npy").astype(bool)
-    except (OSError, ValueError, EOFError):
-        notes.append(f"{run.path}: correct.npy is missing or damaged, so it is in no paired difference.")
+        correct = run.correct()
+        if len(correct) != summary.get("validation_images", len(correct)):
+            correct = None
+            raise ValueError(f"correct.npy is not of the {summary['validation_images']} validation images")
+    except ValueError as error:
+        notes.append(f"{run.path}: in no paired difference, for {error}.")
     try:
         metrics = run.metrics()
     except ValueError as error:
@@ -133,20 +150,36 @@ def _result(run: RunDir, summary: dict[str, Any], experiment: Experiment, notes:
     )
 
 
+def policy_of(result: Result) -> History:
+    """A run's policy through its training."""
+    history, path = result.run.policy(), result.run.path / "policy.npz"
+    if len(history.initial) != math.prod(result.grid):
+        raise ValueError(f"{path} is of {len(history.initial)} patches, but the run reads {result.grid}")
+    if result.summary["policy"] == "global" and not history.logits.shape[1]:
+        raise ValueError(f"{path} has no logits, but the run learned an order")
+    return history
+
+
 def start_of(summary: dict[str, Any]) -> str:
     """The scan or order that a run reads or starts from; of a prior, the scan that it chose."""
-    if summary.get("order_file", {}).get("policy") == "global":  # a file for every seed
+    if learned_from(summary) is not None:  # a file for every seed
         return scan_name(summary)
     return str(summary.get("prior_scan", summary["scan"]))
+
+
+def learned_from(summary: dict[str, Any]) -> str | None:
+    """What the order in the file that a run reads was learned from, if its file says so."""
+    origin = summary.get("order_file", {})
+    scan = origin.get("scan")
+    return scan if origin.get("policy") == "global" and isinstance(scan, str) else None
 
 
 def scan_name(summary: dict[str, Any]) -> str:
     """The name of what a run reads or starts from; a saved order goes by its origin or file."""
     if summary["scan"] == "prior":
         return f"prior ({start_of(summary)})"
-    origin = summary.get("order_file", {})
-    if origin.get("policy") == "global":  # whichever run learned it
-        return f"order learned from {Path(origin['scan']).stem}"
+    if (origin := learned_from(summary)) is not None:  # whichever run learned it
+        return f"order learned from {Path(origin).stem}"
     path = Path(summary["scan"])
     return path.parent.name if path.name == "order.json" and path.parent.name else path.name
 

@@ -19,7 +19,7 @@ from reorder.display import Display
 from reorder.distributed import ALONE, World, mean
 from reorder.evaluate import Evaluation
 from reorder.learner import FixedOrder, OrderLearner, RandomOrder, as_order, random_order
-from reorder.run_dir import Checkpoint, Moment, RunDir
+from reorder.run_dir import Checkpoint, Moment, RunDir, fitting
 from reorder.scans import SCANS
 
 MOST_SKIPPED = 10  # steps in a row that are not finite
@@ -283,6 +283,19 @@ def restore_stages(learner: OrderLearner | FixedOrder, state: dict[str, Any]) ->
         learner.start_step, learner.stop_step = state["start_step"], state["stop_step"]
 
 
+def check_progress(run: Run, state: dict[str, Any]) -> None:
+    """Refuse a checkpoint of other steps, patches or weights than the run has."""
+    step, epochs, steps = state["step"], len(state["metrics"]), run.loader.steps_per_epoch
+    if not 0 <= step - epochs * steps <= steps:
+        raise ValueError(f"it is of step {step} after {epochs} epochs, which have {steps} steps")
+    if len(state["moments"][0][3]) != len(run.moments[0][3]):
+        raise ValueError(f"its policy is of {len(state['moments'][0][3])} patches")
+    for parameter, kept in run.optimizer.state.items():
+        for name, value in kept.items():
+            if name != "step" and value.shape != parameter.shape:
+                raise ValueError(f"the optimizer's {name} is of shape {tuple(value.shape)}")
+
+
 def restore(run: Run, directory: RunDir, display: Display) -> None:
     """Bring a run to the state of its directory's newest sound checkpoint, if it has one."""
     checkpoint, damaged = directory.load_checkpoint()
@@ -290,7 +303,11 @@ def restore(run: Run, directory: RunDir, display: Display) -> None:
         display.say(f"{directory.path}/checkpoints/{name} is damaged; using the one before")
     if checkpoint is None:
         return
-    load_tensors(run, checkpoint.tensors)
+    with fitting(directory):
+        load_tensors(run, checkpoint.tensors)
+        run.optimizer.load_state_dict(checkpoint.state["optimizer"])
+        run.scaler.load_state_dict(checkpoint.state["scaler"])
+        check_progress(run, checkpoint.state)
     restore_stages(run.learner, checkpoint.state)
     for key in PLAIN_STATE:
         setattr(run, key, checkpoint.state[key])
@@ -298,7 +315,5 @@ def restore(run: Run, directory: RunDir, display: Display) -> None:
     total = SoFar(**checkpoint.state["so_far"])  # each rank takes its share
     size = run.world.size
     run.so_far = SoFar(total.loss / size, total.right / size, total.seen / size, total.began)
-    run.optimizer.load_state_dict(checkpoint.state["optimizer"])
-    run.scaler.load_state_dict(checkpoint.state["scaler"])
     run.loader.share(checkpoint.state["broken"])
     display.say(f"{directory.path} continues after step {run.step} of {run.total_steps}")

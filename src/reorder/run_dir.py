@@ -22,25 +22,26 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
-from reorder.config import Experiment, build, difference, to_yaml
-from reorder.files import checksum, put, replace_file, sync
+from reorder.config import Experiment, difference, to_yaml
+from reorder.files import checksum, discard, naming, replace_file, replacing, sync, temporary_name
+from reorder.schemas import Unreadable, read
 
-T = TypeVar("T")
 LOCK = ".lock"
 LOCKED = "REORDER_LOCKED"  # in the environment: the directory whose lock was handed to this process
 CHECKPOINT_FILES = ("weights.safetensors", "state.pt")
+OLD = ".old"  # behind the name of a checkpoint that is just being replaced by another of the same step
 Moment = tuple[float, str, float, Tensor]  # as the fields of History; plain, as checkpoints hold it
 
 
@@ -52,15 +53,6 @@ class History(NamedTuple):
     temperatures: np.ndarray  # (M,): of the step before
     logits: np.ndarray  # (M, N)
     initial: np.ndarray  # the order (patches,) that the run started from
-
-
-def _read(path: Path, load: Callable[[], T]) -> T:
-    """What `load` makes of a file of ours; a missing or damaged one is named."""
-    try:
-        return load()
-    except Exception as error:
-        reason = "missing" if isinstance(error, FileNotFoundError) else "damaged"
-        raise ValueError(f"{path} is {reason}; remove the run directory to start anew") from error
 
 
 class Checkpoint(NamedTuple):
@@ -96,11 +88,17 @@ class RunDir:
     def lock(self) -> int | None:
         """An open file that locks the directory for this process and its children; None if others have it.
 
-        The directory is made. A process that is given the file keeps the lock for as long as it lives.
+        The directory is made. A process that is given the file keeps the lock for as long as it lives. Where
+        there can be no lock it is refused: two processes would mix up one run.
         """
         path = self.path / LOCK
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise ValueError(
+                f"cannot lock {self.path}: {path}: {error.strerror}; choose a directory that you may write to"
+            ) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -108,8 +106,8 @@ class RunDir:
             return None
         except OSError as error:
             os.close(lock)
-            raise OSError(
-                error.errno, f"{error.strerror}; choose a disk with file locks", str(path)
+            raise ValueError(
+                f"cannot lock {self.path}: {error.strerror}; choose a disk with file locks"
             ) from None
         return lock
 
@@ -117,30 +115,30 @@ class RunDir:
     def locked(self) -> Iterator[None]:
         """Refuse to go on if another process trains here, and keep others out while the block runs.
 
-        A process that a sweep has started for this directory was given the sweep's lock. On a disk without
-        locks a run by itself does without.
+        A process that a sweep has started for this directory was given the sweep's lock.
         """
-        lock = None
-        if os.environ.get(LOCKED) != str(self.path):
-            with suppress(OSError):
-                if (lock := self.lock()) is None:
-                    raise ValueError(f"{self.path} is being trained by another process; wait until it ends")
+        if os.environ.get(LOCKED) == str(self.path):
+            yield
+            return
+        if (lock := self.lock()) is None:
+            raise ValueError(f"{self.path} is being trained by another process; wait until it ends")
         try:
             yield
         finally:
-            if lock is not None:
-                os.close(lock)
+            os.close(lock)
 
     def experiment(self) -> Experiment:
         """The experiment this directory is of."""
-        if not (self.path / "config.yaml").exists():
+        path = self.path / "config.yaml"
+        if not path.exists():
             raise ValueError(f"{self.path} is not a run directory: it has no config.yaml")
-        return build(Experiment(), self.path / "config.yaml")
+        experiment: Experiment = read(path)
+        return experiment
 
     def summary(self) -> dict[str, Any] | None:
         """The results, or None if the run is not finished."""
         path = self.path / "summary.json"
-        return _read(path, lambda: dict(json.loads(path.read_text()))) if path.exists() else None
+        return read(path) if path.exists() else None
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         replace_file(self.path / "summary.json", json.dumps(summary, indent=1) + "\n")
@@ -148,7 +146,7 @@ class RunDir:
     def prior(self) -> dict[str, Any] | None:
         """What chose the scan, or None if nothing is recorded."""
         path = self.path / "prior.json"
-        return _read(path, lambda: dict(json.loads(path.read_text()))) if path.exists() else None
+        return read(path) if path.exists() else None
 
     def write_prior(self, prior: dict[str, Any]) -> None:
         replace_file(self.path / "prior.json", json.dumps(prior, indent=1) + "\n")
@@ -161,66 +159,64 @@ class RunDir:
         self.create(experiment)
 
     def metrics(self) -> list[dict[str, Any]]:
-        path = self.path / "metrics.jsonl"
-        return _read(path, lambda: [dict(json.loads(line)) for line in path.read_text().splitlines()])
+        """A line per epoch that is over."""
+        lines: list[dict[str, Any]] = read(self.path / "metrics.jsonl")
+        return lines
 
     def write_metrics(self, lines: list[dict[str, Any]]) -> None:
         replace_file(self.path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
 
     def policy(self) -> History:
-        path = self.path / "policy.npz"
-
-        def load() -> History:
-            with np.load(path) as arrays:
-                return History(**arrays)._replace(stages=arrays["stages"].tolist())
-
-        return _read(path, load)
+        arrays = read(self.path / "policy.npz")
+        fields = {key: arrays[key] for key in History._fields}
+        return History(**fields)._replace(stages=arrays["stages"].tolist())
 
     def write_policy(self, moments: list[Moment], initial: Tensor) -> None:
         epochs, stages, temperatures, logits = zip(*moments, strict=True)
-        temporary = self.path / "policy.tmp.npz"
-        np.savez(
-            temporary,
-            epochs=np.array(epochs),
-            stages=np.array(stages),
-            temperatures=np.array(temperatures),
-            logits=torch.stack(logits).cpu().numpy(),
-            initial=initial.cpu().numpy(),
-        )
-        put(temporary, self.path / "policy.npz")
+        with replacing(self.path / "policy.npz") as file:
+            np.savez(
+                file,
+                epochs=np.array(epochs),
+                stages=np.array(stages),
+                temperatures=np.array(temperatures),
+                logits=torch.stack(logits).cpu().numpy(),
+                initial=initial.cpu().numpy(),
+            )
+
+    def correct(self) -> np.ndarray:
+        """Whether each validation image (n,) is classified right."""
+        correct: np.ndarray = read(self.path / "correct.npy")
+        return correct
 
     def write_correct(self, correct: Tensor) -> None:
-        temporary = self.path / "correct.tmp.npy"
-        np.save(temporary, correct.cpu().numpy())
-        put(temporary, self.path / "correct.npy")
+        with replacing(self.path / "correct.npy") as file:
+            np.save(file, correct.cpu().numpy())
 
     def write_sample(self, image: Tensor) -> None:
         """Keep an image, uint8 (C, H, W), to draw orders on."""
-        temporary = self.path / "sample.tmp.png"
         pixels = image[0] if len(image) == 1 else image[:3].permute(1, 2, 0)
-        Image.fromarray(pixels.numpy()).save(temporary)
-        put(temporary, self.path / "sample.png")
+        with replacing(self.path / "sample.png") as file:
+            Image.fromarray(pixels.numpy()).save(file, format="PNG")
 
     def save_checkpoint(self, step: int, checkpoint: Checkpoint, keep: int) -> None:
-        """Write a checkpoint as a whole directory, point `latest` at it, and drop all but the newest."""
+        """Write a checkpoint as a whole directory, point `latest` at it, and drop all but the newest.
+
+        Nothing is removed before that, and what is removed loses its name first: a kill at any moment leaves
+        the newest checkpoint that was whole.
+        """
         folder = self.path / "checkpoints"
-        folder.mkdir(exist_ok=True)
-        temporary, final = folder / "unfinished.tmp", folder / f"step-{step:09d}"
-        for old in (temporary, final):
-            if old.exists():
-                shutil.rmtree(old)
-        temporary.mkdir()
+        for left in folder.glob("*.tmp"):  # by a process that was killed; nobody else writes here
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        final, old = folder / f"step-{step:09d}", folder / f"step-{step:09d}{OLD}"
+        temporary = temporary_name(folder / "unfinished")
+        temporary.mkdir(parents=True)
         try:
-            tensors = {
-                name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()
-            }
-            save_file(tensors, temporary / "weights.safetensors")
-            torch.save(checkpoint.state, temporary / "state.pt")
-            sums = {name: checksum(temporary / name) for name in CHECKPOINT_FILES}
-            (temporary / "sha256.json").write_text(json.dumps(sums))
-            for file in temporary.iterdir():
-                sync(file)
-            sync(temporary)
+            with naming(final):
+                write_checkpoint(temporary, checkpoint)
+            if final.exists():
+                if old.exists():
+                    discard(old)
+                os.replace(final, old)
             os.replace(temporary, final)
             sync(folder)
         except (SafetensorError, RuntimeError) as error:  # how these libraries tell of a full disk
@@ -228,26 +224,68 @@ class RunDir:
             raise ValueError(f"cannot write a checkpoint to {folder}: {reason}; the last is kept") from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-        replace_file(self.path / "checkpoints/latest", final.name)
-        others = sorted(path for path in folder.glob("step-*") if path != final)
-        later = [path for path in others if path > final]  # damaged ones, or the run would not be here
-        for old in [*later, *others[: len(others) - len(later)][: -(keep - 1) or None]]:
-            shutil.rmtree(old)
+        replace_file(folder / "latest", final.name)
+        found = self._checkpoints()
+        # Those that are later are damaged, or the run would not be here.
+        kept = [path for path in found if path.name <= final.name][:keep]
+        for path in found:
+            if path not in kept:
+                discard(path)
+
+    def _checkpoints(self) -> list[Path]:
+        """All checkpoints, the newest first; one of the same step that was being replaced comes second."""
+        found = [path for path in (self.path / "checkpoints").glob("step-*") if path.suffix in ("", OLD)]
+        return sorted(found, key=lambda path: (path.stem, not path.suffix), reverse=True)
 
     def load_checkpoint(self) -> tuple[Checkpoint | None, list[str]]:
         """The newest sound checkpoint, None if there is none, and the names of damaged ones passed over."""
-        folder = self.path / "checkpoints"
         damaged: list[str] = []
-        for candidate in sorted(folder.glob("step-*"), reverse=True):
+        for candidate in self._checkpoints():
             try:
-                sums = json.loads((candidate / "sha256.json").read_text())
-                if any(checksum(candidate / name) != sums[name] for name in CHECKPOINT_FILES):
-                    raise ValueError("checksum")
-                tensors = load_file(candidate / "weights.safetensors")
-                state = torch.load(candidate / "state.pt", weights_only=True)
-                return Checkpoint(tensors, state), damaged
-            except Exception:  # damaged files make their readers raise almost anything
+                return read_checkpoint(candidate), damaged
+            except Unreadable:
+                raise
+            except (ValueError, FileNotFoundError):
+                if not candidate.exists():  # the run goes on, and has dropped it for a newer one
+                    return self.load_checkpoint()
                 damaged.append(candidate.name)
         if damaged:
+            folder = self.path / "checkpoints"
             raise ValueError(f"no sound checkpoint in {folder}: {', '.join(damaged)} damaged; start anew")
         return None, damaged
+
+
+@contextmanager
+def fitting(directory: RunDir) -> Iterator[None]:
+    """Have a checkpoint that does not fit what it is loaded into named in one line."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        said = f"does not fit its config.yaml: {' '.join(str(error).split())[:200]}"
+        raise ValueError(f"the checkpoint of {directory.path} {said}") from error
+
+
+def write_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
+    """The files of a checkpoint, on the disk, in a directory that is made for them."""
+    weights, state = (directory / name for name in CHECKPOINT_FILES)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
+    torch.save(checkpoint.state, state)
+    save_file(tensors, weights)
+    shutil.copymode(state, weights)  # the library lets nobody else read it, whatever the umask
+    sums = {name: checksum(directory / name) for name in CHECKPOINT_FILES}
+    (directory / "sha256.json").write_text(json.dumps(sums))
+    for file in directory.iterdir():
+        sync(file)
+    sync(directory)
+
+
+def read_checkpoint(directory: Path) -> Checkpoint:
+    """A checkpoint, checked."""
+    sums = read(directory / "sha256.json")
+    weights, state = (read(directory / name) for name in CHECKPOINT_FILES)
+    for name in CHECKPOINT_FILES:
+        if checksum(directory / name) != sums[name]:
+            raise ValueError(f"{directory / name} is not what was written")
+    if not directory.name.startswith(f"step-{state['step']:09d}"):
+        raise ValueError(f"{directory} holds step {state['step']}")
+    return Checkpoint(weights, state)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import yaml
 
-from reorder.sweep import Task, last_words, start
+from reorder.sweep import Task, last_words, start, trouble
 
 MOST_TIMEOUTS = 100  # after which a job is no longer put back; it is the run's length in jobs
 TIMEOUT_MINUTES = 240
@@ -41,8 +41,12 @@ class Job:
             if (lock := task.directory.lock()) is None:
                 raise RuntimeError(f"{task.name} is being trained by another process")
             self.terminated = False
-            self.process = start(task, lock, launcher(), {})
-            os.close(lock)
+            try:
+                if why := trouble(task):
+                    raise RuntimeError(f"{task.name}: {why}")
+                self.process = start(task, lock, launcher(), {})
+            finally:
+                os.close(lock)
             while self.process.poll() is None:
                 time.sleep(POLL_SECONDS)
             # SIGTERM announces the end: the training has saved then, and goes on until SIGUSR2 puts the job

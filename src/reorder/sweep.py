@@ -54,7 +54,11 @@ class Task(NamedTuple):
         return 1.0 if self.finished else self.epochs_done / self.experiment.train.epochs
 
     def metrics(self) -> list[dict[str, Any]]:
-        return self.directory.metrics() if (self.directory.path / "metrics.jsonl").exists() else []
+        """A line per epoch that is over, as far as they can be read: they only show how far a run is."""
+        try:
+            return self.directory.metrics()
+        except ValueError:
+            return []
 
 
 # From arguments to plans
@@ -208,21 +212,34 @@ def _digest(experiment: Experiment, needs: str | None) -> str:
 
 
 def check(task: Task) -> None:
-    """Refuse what would fail only later: an impossible model or order, a directory with another run."""
+    """Refuse what would fail only later: an impossible model or order."""
     check_option_keys(task.experiment)
     _check_model(json.dumps(dataclasses.asdict(task.experiment.model)))
     if task.needs is None and task.experiment.order.scan != "prior":
         model = task.experiment.model
         initial_order(task.experiment.order.scan, grid_of(model.image_shape, model.patch_size))
-    if (task.directory.path / "config.yaml").exists():
+
+
+def trouble(task: Task) -> str | None:
+    """Why a run's directory cannot be used, if so: it is damaged, or holds another run than its name says.
+
+    To be asked when it is locked. The other runs of a sweep go on.
+    """
+    try:
+        task.directory.summary()
+        if not (task.directory.path / "config.yaml").exists():
+            return None
         found = task.directory.experiment()
-        if _digest(found, task.needs) != _digest(task.experiment, task.needs):
-            ours, theirs = keys_that_matter(task.experiment), keys_that_matter(found)
-            key = next(key for key in [*ours, *theirs] if ours.get(key) != theirs.get(key))
-            raise ValueError(
-                f"{task.directory.path} holds another run than its name says "
-                f"({key} is {theirs.get(key)}, not {ours.get(key)}); move it away"
-            )
+        if _digest(found, task.needs) == _digest(task.experiment, task.needs):
+            return None
+    except (ValueError, OSError) as error:
+        return str(error)
+    ours, theirs = keys_that_matter(task.experiment), keys_that_matter(found)
+    key = next((key for key in [*ours, *theirs] if ours.get(key) != theirs.get(key)), "order.scan")
+    return (
+        f"{task.directory.path} holds another run than its name says "
+        f"({key} is {theirs.get(key)}, not {ours.get(key)}); move it away"
+    )
 
 
 def check_here(tasks: list[Task]) -> None:
@@ -292,7 +309,8 @@ def _deaf_to_warnings() -> Iterator[None]:
 
 def last_words(task: Task) -> str:
     """What a run said last."""
-    lines = (task.directory.path / "log.txt").read_text(errors="replace").split("\n")
+    log = task.directory.path / "log.txt"
+    lines = log.read_text(errors="replace").split("\n") if log.is_file() else []
     said = [line.strip() for line in lines if line.strip()]
     if said and set(said[-1]) == {"="}:  # the end of the page that torchrun adds
         said = [line for line in said if line.startswith("reorder: ")] or said

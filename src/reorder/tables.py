@@ -2,6 +2,8 @@
 
 import csv
 import io
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,11 +52,27 @@ def numeric_columns(table: Table) -> list[bool]:
 
 def to_markdown(table: Table) -> str:
     """A pipe table between its caption and its notes."""
-    lines = [table.headings, ("---",) * len(table.headings), *table.rows]
-    body = ["| " + " | ".join(str(cell).replace("|", r"\|") for cell in line) + " |" for line in lines]
-    notes = [f"- {' '.join(note.split())}" for note in table.notes]
-    parts = [table.caption, "\n".join(body), "\n".join(notes)]
+    body = markdown_rows(table.headings, table.rows)
+    notes = [f"- {escape_markdown(note)}" for note in table.notes]
+    parts = [escape_markdown(table.caption), "\n".join(body), "\n".join(notes)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def markdown_rows(headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
+    """The lines of a pipe table."""
+    lines = [map(escape_markdown, map(str, line)) for line in (headings, *rows)]
+    head, *body = [f"| {' | '.join(line)} |" for line in lines]
+    return [head, f"|{' --- |' * len(headings)}", *body]
+
+
+def escape_markdown(text: str) -> str:
+    """Text in one line in which nothing is HTML, a link, code, emphasis or the end of a cell.
+
+    What cannot be mistaken, such as `p<0.001` and the underscore of `transformer_xl`, stays as it is.
+    """
+    text = re.sub(r"([\\`*|\[\]])", r"\\\1", " ".join(text.split()))
+    text = re.sub(r"&(?=#?\w+;)", "&amp;", text)
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text)
 
 
 def to_csv(table: Table) -> str:
@@ -111,6 +129,7 @@ LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    **{sign: f"{{{sign}}}" for sign in "[*"},  # which after the end of a row are its arguments
 }
 
 
@@ -128,7 +147,8 @@ def to_latex(table: Table) -> str:
         "\\hline",
     ]
     body = [
-        " & ".join(escape_latex(str(cell)) for cell in row) + r" \\" for row in (table.headings, *table.rows)
+        " & ".join(escape_latex(" ".join(str(cell).split())) for cell in row) + r" \\"
+        for row in (table.headings, *table.rows)
     ]
     lines += [body[0], "\\hline", *body[1:], "\\hline", "\\end{tabular}"]
     lines += [f"% {' '.join(note.split())}" for note in table.notes]

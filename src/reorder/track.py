@@ -13,6 +13,7 @@ from matplotlib import colormaps
 from torch import Tensor
 
 from reorder.config import Experiment
+from reorder.files import replace_file
 
 # H rows and W columns of an image
 
@@ -140,5 +141,5 @@ def identity(directory: Path) -> str:
     """What a service knows a run by: drawn once and kept in its directory."""
     path = directory / "track_id"
     if not path.exists():
-        path.write_text(uuid.uuid4().hex[:12] + "\n")
+        replace_file(path, uuid.uuid4().hex[:12] + "\n")
     return path.read_text().strip()

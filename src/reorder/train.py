@@ -3,7 +3,7 @@
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from reorder.distributed import (
     Stopped,
     StopSignals,
     World,
-    held_by_first,
+    from_first,
     mean,
     on_any,
     union,
@@ -69,7 +69,19 @@ def train(
         with stop.at_once():
             prior = recorded_or_measured(experiment, [directory, prior_of or directory], display)
     run = setup(experiment, world, prior)
-    with held_by_first(directory.locked):
+    with ExitStack() as held:  # all ranks go on, or refuse, as the first does
+
+        def claim() -> dict[str, Any] | None:
+            held.enter_context(directory.locked())
+            directory.check(experiment)  # again: another process may have been here since
+            recorded = directory.prior()
+            if prior and recorded and recorded["chosen"] != prior["chosen"]:
+                raise ValueError(f"{directory.path} has got another prior meanwhile; give the command again")
+            return directory.summary()
+
+        if (finished := from_first(claim)) is not None:
+            display.say(f"{directory.path} was finished by another process")
+            return finished
         return train_run(run, directory, display, stop)
 
 
@@ -336,18 +348,23 @@ def continued(experiment: Experiment, overrides: list[str]) -> Experiment:
     return replace(changed, order=order) if scale < 1 else changed
 
 
-def reopen(directory: RunDir, overrides: list[str], display: Display, world: World) -> Experiment:
+def reopen(directory: RunDir, overrides: list[str], display: Display) -> Experiment:
     """Write down what changes when a run, and those beside it that it is compared with, are continued."""
-    beside = [RunDir(file.parent) for file in sorted(directory.path.glob("fixed-*/config.yaml"))]
-    before = directory.experiment()
-    changed = [(run, continued(run.experiment(), overrides)) for run in (directory, *beside)]
-    wait_for_all()  # until every rank has read what the first changes
-    with held_by_first(directory.locked):
-        if world.first:
-            for run, experiment in changed:
+
+    def change() -> tuple[Experiment, Experiment]:
+        beside = [RunDir(file.parent) for file in sorted(directory.path.glob("fixed-*/config.yaml"))]
+        runs = [directory, *beside]
+        directory.experiment()  # refuses what is no run before a lock is made in it
+        with ExitStack() as held:
+            for run in runs:
+                held.enter_context(run.locked())
+            before = [run.experiment() for run in runs]
+            after = [continued(experiment, overrides) for experiment in before]
+            for run, experiment in zip(runs, after, strict=True):
                 run.reopen(experiment)
-        wait_for_all()
-    after = changed[0][1]
+        return before[0], after[0]
+
+    before, after = from_first(change)
     if after.train.epochs > before.train.epochs:
         display.say(
             f"{before.train.epochs} epochs become {after.train.epochs}: the learning rate goes on where the "

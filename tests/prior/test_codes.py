@@ -202,6 +202,30 @@ def test_damage_is_noticed_and_repaired(pictures, tmp_path, monkeypatch):
     assert np.array_equal(encode(pictures, tmp_path).codes, first)  # by the fitted tokenizer that was kept
 
 
+def test_facts_with_wrong_content_are_made_again(pictures, tmp_path):
+    first = np.array(encode(pictures, tmp_path).codes)
+    (entry,) = (tmp_path / "cache").iterdir()
+    sound = (entry / "facts.json").read_text()
+    kept = json.loads(sound)
+    changed = [{}, kept | {"facts": {}}, kept | {"facts": None}, kept | {"version": "1"}]
+    changed += [kept | {"facts": kept["facts"] | change} for change in ({"broken": 3}, {"codebook_size": 2})]
+    changed += [kept | {"facts": kept["facts"] | {"images": 7}}]
+    for wrong in changed:
+        (entry / "facts.json").write_text(json.dumps(wrong))
+        assert np.array_equal(encode(pictures, tmp_path).codes, first)
+        assert (entry / "facts.json").read_text() == sound
+
+
+def test_a_tokenizer_with_wrong_content_is_fitted_again(pictures, tmp_path):
+    first = np.array(encode(pictures, tmp_path).codes)
+    (entry,) = (tmp_path / "cache").iterdir()
+    kept = json.loads((entry / "tokenizer.json").read_text())
+    for wrong in ({"settings": {}}, {"settings": [1]}, {"sha256": 3}):
+        (entry / "tokenizer.json").write_text(json.dumps(kept | wrong))
+        (entry / "facts.json").unlink()
+        assert np.array_equal(encode(pictures, tmp_path).codes, first)
+
+
 def test_an_interrupt_leaves_nothing_that_would_be_used(pictures, tmp_path, monkeypatch):
     plain, calls = KMeans.encode, []
 

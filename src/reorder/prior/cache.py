@@ -8,21 +8,16 @@ facts.json              what is known of them; written last, so that its presenc
 
 import hashlib
 import json
-import os
-import time
-import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
-from reorder.files import checksum, sync
+from reorder.files import checksum, replace_file, replacing
 from reorder.prior.tokenizers import Fitted
-
-LEFT_BEHIND = 24 * 60 * 60  # seconds without a change, after which nobody writes to a temporary file
+from reorder.schemas import Unreadable, read
 
 
 class Cache:
@@ -32,17 +27,19 @@ class Cache:
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
         self.path, self.version, self.key = Path(root) / f"{name}-{digest[:16]}", version, key
 
-    def load_codes(self) -> tuple[np.ndarray, dict[str, Any]] | None:
-        """Codes (images, N), memory-mapped, and facts; none if they are not there whole."""
+    def load_codes(self, patches: int) -> tuple[np.ndarray, dict[str, Any]] | None:
+        """Codes (images, N), memory-mapped, and facts; none if they are not there, whole and fitting."""
         kept, file = self._read("facts.json"), self.path / "codes.npy"
         if kept is None or not _is_whole(file, kept):
             return None
-        return np.load(file, mmap_mode="r"), kept["facts"]
+        codes, facts = np.load(file, mmap_mode="r"), kept["facts"]
+        fit = codes.shape == (facts["images"], patches) and codes.max() < facts["codebook_size"]
+        return (codes, facts) if fit else None
 
     def save_codes(self, batches: Iterable[np.ndarray]) -> None:
         """Write batches of codes (b, N) as they come, all of one type."""
         rows, header = 0, {}
-        with self._replacing("codes.npy") as temporary, open(temporary, "wb") as file:
+        with replacing(self.path / "codes.npy") as file:
             for batch in batches:
                 rows += len(batch)
                 header = np.lib.format.header_data_from_array_1_0(batch)
@@ -61,22 +58,27 @@ class Cache:
         kept, file = self._read("tokenizer.json"), self.path / "tokenizer.safetensors"
         if kept is None or not _is_whole(file, kept):
             return None
-        return kind.restore(load_file(file), kept["settings"])
+        try:
+            return kind.restore(load_file(file), kept["settings"])
+        except (KeyError, TypeError, ValueError, RuntimeError):  # of another kind of tokenizer
+            return None
 
     def save_tokenizer(self, tokenizer: Fitted) -> None:
         file = self.path / "tokenizer.safetensors"
-        with self._replacing(file.name) as temporary:
-            save_file({name: tensor.contiguous() for name, tensor in tokenizer.tensors().items()}, temporary)
+        replace_file(file, save({name: tensor.contiguous() for name, tensor in tokenizer.tensors().items()}))
         self._write("tokenizer.json", {"settings": tokenizer.settings(), "key": self.key}, file)
 
     def _read(self, name: str) -> dict[str, Any] | None:
+        """What is known of a file; none if that is missing or damaged, and so to be made again."""
         try:
-            kept = dict(json.loads((self.path / name).read_text()))
-        except (FileNotFoundError, ValueError, TypeError):
+            kept: dict[str, Any] = read(self.path / name)
+        except Unreadable:
+            raise
+        except ValueError:
             return None
-        if kept.get("version") != self.version:
+        if kept["version"] != self.version:
             raise ValueError(
-                f"{self.path} was made by version {kept.get('version')} of the tokenizer, and this is "
+                f"{self.path} was made by version {kept['version']} of the tokenizer, and this is "
                 f"version {self.version}; remove it, or choose another cache"
             )
         return kept
@@ -84,24 +86,7 @@ class Cache:
     def _write(self, name: str, content: dict[str, Any], whole: Path) -> None:
         """JSON with the checksum of the file it completes."""
         content = {"version": self.version, "sha256": checksum(whole), **content}
-        with self._replacing(name) as temporary:
-            temporary.write_text(json.dumps(content, indent=1) + "\n")
-
-    @contextmanager
-    def _replacing(self, name: str) -> Iterator[Path]:
-        """A temporary path of this process that takes a file's place, whole or not at all."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        for left in self.path.glob("*.tmp"):  # by a process that was killed
-            if time.time() - left.stat().st_mtime > LEFT_BEHIND:
-                left.unlink(missing_ok=True)
-        temporary = self.path / f"{name}.{uuid.uuid4().hex[:8]}.tmp"
-        try:
-            yield temporary
-            sync(temporary)
-            os.replace(temporary, self.path / name)
-            sync(self.path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        replace_file(self.path / name, json.dumps(content, indent=1) + "\n")
 
 
 def _is_whole(file: Path, kept: dict[str, Any]) -> bool:

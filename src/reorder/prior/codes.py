@@ -55,7 +55,7 @@ def encode_dataset(
     key = {"tokenizer": tokenizer, "codebook_size": codebook_size, "weights": _stamps(files)}
     key |= {"images": images, "seed": seed} | _identity(experiment, chosen)
     kept = Cache(cache, tokenizer, FITTED.get(tokenizer, Chameleon).version, key)
-    found = kept.load_codes()
+    found = kept.load_codes(grid[0] * grid[1])
     if found is None:
         model: Tokenizer
         if tokenizer in FITTED:
@@ -63,7 +63,7 @@ def encode_dataset(
         else:
             model = Chameleon.load(files, patch_size)
         _encode(model, tokenizer, chosen, kept, display)
-        found = kept.load_codes()
+        found = kept.load_codes(grid[0] * grid[1])
         assert found is not None
     codes, facts = found
     if len(facts["broken"]) > experiment.data.max_broken:

@@ -24,6 +24,7 @@ from reorder.prior.compressibility import (
 )
 from reorder.prior.entropy import DEPTHS, Entropy, conditional_entropy
 from reorder.scans import SCANS
+from reorder.tables import markdown_rows
 
 FILE_FORMAT = "reorder.prior/1"
 FLOOR = "random"  # one random order: what no scan should be compressed worse than
@@ -294,7 +295,6 @@ def markdown_tables(prior: dict[str, Any]) -> str:
     """The same as Markdown."""
     texts = []
     for headings, *rows in _all_rows(prior):
-        lines = [headings, ("---",) * len(headings), *rows]
-        texts.append("".join(f"| {' | '.join(cells)} |\n" for cells in lines))
+        texts.append("".join(f"{line}\n" for line in markdown_rows(headings, rows)))
     said = [describe_codes(prior), *prior["notes"], describe_choice(prior)]
     return "\n".join([*texts, "".join(f"- {line}\n" for line in said)])

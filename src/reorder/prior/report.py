@@ -6,7 +6,7 @@ from typing import Any
 from reorder.config import Experiment
 from reorder.display import Display
 from reorder.figures import save_figure
-from reorder.files import check_writable
+from reorder.files import check_writable, replace_file
 from reorder.patches import grid_of
 from reorder.prior.choice import default_cache
 from reorder.prior.codes import encode_dataset
@@ -51,7 +51,7 @@ def write_prior(
         prior["runs"] = points_of(prior, matched)
     out.mkdir(parents=True, exist_ok=True)
     RunDir(out).write_prior(prior)
-    (out / "table.md").write_text(markdown_tables(prior))
+    replace_file(out / "table.md", markdown_tables(prior))
     save_figure(prior_figure(prior), out / "prior.png")
     if runs:
         save_figure(scatter_figure(prior["runs"]), out / "scatter.png")
