@@ -191,3 +191,16 @@ def test_a_checkpoint_from_before_is_read(whole, tmp_path):
         directory.load_checkpoint()[0].tensors["model.head.bias"], checkpoint.tensors["model.head.bias"]
     )
     assert not list(directory.path.glob("checkpoints/*.tmp"))
+
+
+def test_a_link_among_the_checkpoints_is_removed_and_not_what_it_leads_to(whole, tmp_path):
+    directory, precious = RunDir(shutil.copytree(whole.path, tmp_path / "run")), tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("mine")
+    (directory.path / "checkpoints" / "unfinished.tmp").symlink_to(precious)
+    (directory.path / "checkpoints" / "step-000000099").symlink_to(precious)
+    checkpoint, damaged = directory.load_checkpoint()
+    assert damaged == ["step-000000099"]
+    directory.save_checkpoint(20, checkpoint, keep=1)
+    assert [path.name for path in directory.path.glob("checkpoints/step-*")] == ["step-000000020"]
+    assert (precious / "file").read_text() == "mine"

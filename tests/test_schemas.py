@@ -186,7 +186,10 @@ def test_a_checkpoint_with_wrong_content_is_passed_over(whole, tmp_path):
             rewritten(directory, "state.pt", lambda path, state=sound | {key: wrong}: torch.save(state, path))
             checkpoint, damaged = directory.load_checkpoint()
             assert (checkpoint.state["step"], damaged) == (10, ["step-000000015"]), (key, wrong)
-    for wrong in ([], 3, "x", {}, sound | {"step": 14}):
+    halves = [
+        {key: value for key, value in sound.items() if key != half} for half in ("start_step", "stop_step")
+    ]
+    for wrong in ([], 3, "x", {}, sound | {"step": 14}, *halves):
         rewritten(directory, "state.pt", lambda path, state=wrong: torch.save(state, path))
         assert directory.load_checkpoint()[1] == ["step-000000015"]
     rewritten(directory, "state.pt", lambda path: torch.save(sound, path))

@@ -132,18 +132,17 @@ def _place(trace: Any) -> str:
 
 def command(*arguments: str | Path) -> str:
     """What `reorder ARGUMENTS` prints; a refusal raises what the command was refused for."""
-    err = io.StringIO()
-    out = io.StringIO()
+    out, err = Terminal("strict"), Terminal("backslashreplace")
     with redirect_stdout(out), redirect_stderr(err), _arguments(*map(str, arguments)):
         try:
             cli.main()
             status = 0
         except SystemExit as end:
             status, reason = end.code or 0, end.__context__
-    said = err.getvalue()
-    print(out.getvalue() + said)
+    said = err.content()
+    print(out.content() + said)
     if status == 0:
-        return out.getvalue() + said
+        return out.content() + said
     lines = said.strip().splitlines()
     if status != 2 or not lines or not lines[-1].startswith("reorder: ") or "Traceback" in said:
         raise AssertionError(f"exit status {status}, and it said {said[-500:]!r}")
@@ -151,6 +150,16 @@ def command(*arguments: str | Path) -> str:
         raise AssertionError(f"{len(lines)} lines instead of one: {said[:500]!r}")
     assert isinstance(reason, Exception)
     raise reason
+
+
+class Terminal(io.TextIOWrapper):
+    """A stream that refuses what the real one cannot encode, and keeps what was written."""
+
+    def __init__(self, errors: str):
+        super().__init__(io.BytesIO(), "utf-8", errors, write_through=True)
+
+    def content(self) -> str:
+        return self.buffer.getvalue().decode()  # type: ignore[attr-defined]
 
 
 @contextmanager

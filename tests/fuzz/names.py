@@ -118,6 +118,7 @@ def _resume(path: Path, folder: Path, ready: Path) -> Found:
 
 def _order(path: Path, folder: Path, ready: Path) -> Found:
     path = path.with_name(f"{path.name}.json")
+    path.parent.mkdir(exist_ok=True)
     shutil.copy(ready / "runs/learned/order.json", path)
     run = _copy(ready, "learned", folder / "run")
     return command("evaluate", run, "--order", _safe(path)) + str(path), path, folder / "out"

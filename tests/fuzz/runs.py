@@ -340,7 +340,9 @@ def _checkpoint(random: Random, run: Path) -> Damaged:
 def _wrong_state(random: Random, newest: Path) -> str:
     path = newest / "state.pt"
     state = torch.load(path, weights_only=True)
-    key = random.choice(["step", "metrics", "moments", "optimizer", "broken", "so_far", "seconds"])
+    key = random.choice(
+        ["step", "metrics", "moments", "optimizer", "broken", "so_far", "seconds", "stop_step"]
+    )
     if random.random() < 0.4:
         del state[key]
         what = f"no {key} in the state"
@@ -348,7 +350,7 @@ def _wrong_state(random: Random, newest: Path) -> str:
         state[key] = random.choice([None, "text", -1, [], {}, float("nan"), {"a": [1]}, torch.zeros(3)])
         if key in ("broken", "seconds") and state[key] == {}:
             state[key] = [5]
-        if key in ("metrics", "moments") and state[key] in ([], {}):
+        if key in ("metrics", "moments") and isinstance(state[key], list | dict):
             state[key] = [None, None]
         what = f"{key} of the state is {short(state[key])}"
     if random.random() < 0.1:
