@@ -143,7 +143,7 @@ def test_scans_are_drawn(tmp_path, ending):
             ["scans", "--rows", "100000", "--columns", "100000"],
             "at most 4,194,304 patches, got 100000 x 100000",
         ),
-        (["coverage", "--image-size", "2000", "--patch-size", "10"], "at most 4,096 patches, got 200 x 200"),
+        (["coverage", "--image-size", "130", "--patch-size", "2"], "at most 4,096 patches, got 65 x 65"),
         (["train", "model.image_size=1000000", "model.patch_size=1"], "at most 4,194,304 patches"),
         (
             ["scans", "-o", "short.json/scans.png"],
@@ -156,7 +156,10 @@ def test_scans_are_drawn(tmp_path, ending):
         (["scans", "-o", "scans.doc"], "cannot draw 'scans.doc'; choose an ending from"),
         (["coverage", "--patch-size", "30"], "image size 224x224 is not divisible by patch size 30"),
         (["coverage", "-o", "coverage.txt"], "cannot draw 'coverage.txt'"),
-        (["train", "model.options.memory=0"], "memory must be at least 1, got 0"),
+        (
+            ["train", "model.options.memory=0", "model.options.segment=2"],
+            "memory must be at least 1, got 0",
+        ),
         (
             ["train", "model.name=longformer", "model.options.window=7"],
             "window must be even and positive, not 7",

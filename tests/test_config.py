@@ -242,6 +242,11 @@ def test_strange_files_are_one_line_that_names_them(tmp_path, content, said):
     assert "\n" not in str(caught.value)
 
 
+def test_an_image_size_may_be_a_tuple_in_python():
+    experiment = Experiment(model=Model(image_size=(16, 32)))
+    assert build(experiment, overrides=["train.seed=1"]).model.image_shape == (16, 32)
+
+
 def test_an_empty_file_changes_nothing(tmp_path):
     (tmp_path / "mine.yaml").write_text("# nothing\n")
     assert build(digits(), tmp_path / "mine.yaml") == digits()

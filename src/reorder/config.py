@@ -99,9 +99,7 @@ class Train:
     learning_rate: float = 1e-4
     weight_decay: float = 0.03
     warmup_epochs: float = 5.0
-    clip: float = (
-        5.0  # largest norm of the model's gradient; not in the paper, which does not speak of clipping
-    )
+    clip: float = 5.0  # largest norm of the model's gradient; the paper does not speak of clipping
     decay_all: bool = True  # as in the paper; false spares norms, biases, positions and the class token
     precision: str = "float32"
     accumulate: int = 1  # parts a batch is computed in, to save memory
@@ -327,7 +325,7 @@ class _Loader(yaml.SafeLoader):
 
 _YAML_TAG = "tag:yaml.org,2002:"
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, form) for tag, form in found if tag.removeprefix(_YAML_TAG) in ("bool", "null", "merge")]
+    first: [(tag, form) for tag, form in found if tag.removeprefix(_YAML_TAG) in ("bool", "null")]
     for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 for _kind, _form in (
@@ -373,7 +371,7 @@ def _load_yaml(file: Path) -> dict[str, Any]:
 
 def _check(value: Any, key: str = "", depth: int = 0) -> None:
     """Refuse values that no key takes, before OmegaConf meets them."""
-    if isinstance(value, dict | list):
+    if isinstance(value, dict | list | tuple):
         if depth > DEEPEST:
             raise ValueError(f"{key[:60]}: more than {DEEPEST} levels of nested values")
         for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
