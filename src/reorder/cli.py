@@ -1,6 +1,7 @@
 """The command line: arguments only."""
 
 import importlib.util
+import re
 import shlex
 import signal
 import sys
@@ -13,10 +14,10 @@ import reorder
 from reorder.analysis import coverage as count_coverage
 from reorder.analysis import write_coverage
 from reorder.config import Experiment, build, notes
-from reorder.display import Display
+from reorder.display import Display, visible
 from reorder.distributed import Lost, Stopped, StopSignals, join, requeue
 from reorder.estimate import forecast
-from reorder.figures import coverage_figure, save_figure, scan_figure
+from reorder.figures import check_drawable, coverage_figure, save_figure, scan_figure
 from reorder.judge import (
     compare_runs,
     describe_difference,
@@ -344,8 +345,8 @@ def report(
 def _cell(text: str) -> tuple[int, int]:
     """The row and column that ROW,COLUMN names."""
     row, _, column = text.partition(",")
-    if not (row.strip().isdecimal() and column.strip().isdecimal()):
-        raise ValueError(f"--track takes ROW,COLUMN counted from 1, such as 4,4, got {text!r}")
+    if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", number) for number in (row, column)):
+        raise ValueError(f"--track takes ROW,COLUMN counted from 1, such as 4,4, got {text[:40]!r}")
     return int(row), int(column)
 
 
@@ -361,7 +362,7 @@ def scans(
     """
     scan("row", rows, columns)  # refuses an impossible grid
     save_figure(scan_figure(rows, columns), out)
-    print(out)
+    print(visible(str(out)))
 
 
 @app.command()
@@ -375,11 +376,12 @@ def coverage(
 
     Example: `reorder coverage --patch-size 32 -o coverage.png`
     """
+    check_drawable(out)
     result = count_coverage(image_size, patch_size, size)
     save_figure(coverage_figure(result), out)
     write_coverage(result, out.with_suffix(".json"))
-    print(out)
-    print(out.with_suffix(".json"))
+    print(visible(str(out)))
+    print(visible(str(out.with_suffix(".json"))))
 
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -448,5 +450,5 @@ def main() -> None:
 
 
 def _fail(message: str, status: int) -> None:
-    print(f"reorder: {' '.join(message.split())}", file=sys.stderr)
+    print(f"reorder: {visible(' '.join(message.split()))}", file=sys.stderr)
     sys.exit(status)

@@ -19,7 +19,7 @@ from reorder.config import Experiment, build, images_of
 from reorder.distributed import World, wait_for_all
 from reorder.evaluate import PairedDifference, bootstrap, paired_difference
 from reorder.files import replace_file, replacing, temporary_name
-from reorder.learner import random_order
+from reorder.learner import OrderLearner, random_order
 from reorder.run import Run, learner_of, load_tensors, restore_stages, setup, unwrapped
 from reorder.run_dir import RunDir, fitting
 from reorder.scans import SCANS
@@ -62,7 +62,7 @@ def load_run(directory: RunDir, experiment: Experiment | None = None, world: Wor
             f"data.name={run.experiment.data.name} has {model.head.out_features} classes and {channels} "
             f"channels; the model of {directory.path} knows {classes} and {trained_channels}"
         )
-    if "start_step" not in state:
+    if isinstance(run.learner, OrderLearner) and "start_step" not in state:
         run.learner = learner_of(own, model.grid, run.initial, _total_steps(run, own, state))
     with fitting(directory):
         load_tensors(run, tensors)
