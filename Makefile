@@ -2,9 +2,10 @@
 # make test   set up and run the tests
 # make test-browser   set up and test the report's page in chromium
 # make lint   set up and run the style and type checks
-# make torture  set up, and kill, stop and starve runs that must go on as if nothing had been
 # make mutants   set up and count the wrong programs that the tests notice; takes long
+# make torture  set up, and kill, stop and starve runs that must go on as if nothing had been
 # make bench  set up and run the timings
+# make fuzz   set up and try 10,000 bad inputs; one of them again: make fuzz SEED=0 KIND=images INPUT=17
 PYTHON ?= python3
 RUN := .venv/bin/
 # Tests run side by side, one thread each: processes that share cores must not each take all of them.
@@ -30,6 +31,12 @@ lint: .venv/ready
 	$(RUN)ruff format --check .
 	$(RUN)mypy
 
+SEED ?= 0
+INPUTS ?= 10000
+fuzz: .venv/ready
+	PYTHONPATH=tests OMP_NUM_THREADS=1 MPLBACKEND=agg $(RUN)python -m fuzz --seed $(SEED) --inputs $(INPUTS) \
+		--kind '$(KIND)' --input '$(INPUT)' --jobs $(JOBS)
+
 mutants: .venv/ready
 	$(RUN)python tests/mutants.py --jobs $(JOBS)
 
@@ -51,4 +58,4 @@ bench: .venv/ready
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: demo test test-browser torture mutants lint bench clean
+.PHONY: demo test test-browser lint mutants torture fuzz bench clean

@@ -171,6 +171,9 @@ def test_nothing_is_filled_in_from_the_environment_or_elsewhere(tmp_path, monkey
         ("data.root=~nobody-of-this-name/x", "data.root: cannot use the path '~nobody-of-this-name/x'"),
         (r'data.root="\0"', r"data.root: cannot use the path"),
         ("train.epochs=1:30:00", "train.epochs: .*'1:30:00'"),
+        ("model.options.=5", "unknown key 'model.options.'; choose from"),
+        ("train.decay_all=2", "train.decay_all is true or false, got 2"),
+        ("train.checkpoint_steps=-1", "train.checkpoint_steps must be a finite number of at least 0, got -1"),
         ("order.baseline_start=one", "order.baseline_start: unknown value 'one'; choose from first, zero"),
     ],
 )
@@ -225,6 +228,7 @@ def test_numbers_with_leading_zeros_are_not_octal():
         ("train: {epochs: 1, epochs: 2}\n", "'epochs' is given twice in line 1"),
         ("train: &a {epochs: 1}\nmodel: *a\n", r"the alias \*a; write the value itself in line 2"),
         ("[" * 5000, "is not a YAML configuration"),
+        ("train: {seed: ???}\n", "mine.yaml: train.seed: no value given"),
         ("train: {epochs: " + "9" * 5000 + "}\n", "is not a YAML configuration"),
         ("# " + "x" * 1_000_000, "it has more than 1,000,000 bytes"),
         ("train: {epochs: " + "9" * 400 + "}\n", "mine.yaml: train.epochs must be below"),
@@ -236,6 +240,11 @@ def test_strange_files_are_one_line_that_names_them(tmp_path, content, said):
         build(Experiment(), tmp_path / "mine.yaml")
     assert "mine.yaml" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_image_size_may_be_a_tuple_in_python():
+    experiment = Experiment(model=Model(image_size=(16, 32)))
+    assert build(experiment, overrides=["train.seed=1"]).model.image_shape == (16, 32)
 
 
 def test_an_empty_file_changes_nothing(tmp_path):

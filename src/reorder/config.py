@@ -99,9 +99,7 @@ class Train:
     learning_rate: float = 1e-4
     weight_decay: float = 0.03
     warmup_epochs: float = 5.0
-    clip: float = (
-        5.0  # largest norm of the model's gradient; not in the paper, which does not speak of clipping
-    )
+    clip: float = 5.0  # largest norm of the model's gradient; the paper does not speak of clipping
     decay_all: bool = True  # as in the paper; false spares norms, biases, positions and the class token
     precision: str = "float32"
     accumulate: int = 1  # parts a batch is computed in, to save memory
@@ -124,6 +122,7 @@ class Train:
         _at_least("train.accumulate", self.accumulate, 1)
         _at_least("train.threads", self.threads, 0)
         _at_least("train.keep", self.keep, 1)
+        _at_least("train.checkpoint_steps", self.checkpoint_steps, 0)
         if not 0 <= self.ema < 1:
             raise ValueError(f"train.ema must be in [0, 1), got {self.ema}")
         if self.batch_size % self.accumulate:
@@ -290,8 +289,6 @@ def build(base: Experiment, file: Path | None = None, overrides: list[str] | Non
         key, equals, value = override.partition("=")
         if not equals or not key:
             raise ValueError(f"not a preset, a YAML file or a key=value override: {override!r}")
-        if value == "???":
-            raise ValueError(f"{key}: no value given")
         try:
             change = yaml.load(value, _Loader)
         except (yaml.YAMLError, ValueError, RecursionError):
@@ -328,7 +325,7 @@ class _Loader(yaml.SafeLoader):
 
 _YAML_TAG = "tag:yaml.org,2002:"
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, form) for tag, form in found if tag.removeprefix(_YAML_TAG) in ("bool", "null", "merge")]
+    first: [(tag, form) for tag, form in found if tag.removeprefix(_YAML_TAG) in ("bool", "null")]
     for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 for _kind, _form in (
@@ -338,6 +335,12 @@ for _kind, _form in (
 ):
     _Loader.add_implicit_resolver(f"{_YAML_TAG}{_kind}", re.compile(f"^({_form})$"), list("-+.0123456789"))
 
+_SWITCHES = {
+    f"{section}.{key}"
+    for section, values in dataclasses.asdict(Experiment()).items()
+    for key, value in values.items()
+    if isinstance(value, bool)
+}
 DEEPEST = 6  # levels of nested values; model.options.KEY has three
 LARGEST_FILE = 1_000_000  # bytes; a complete configuration has about 1,500
 
@@ -368,13 +371,19 @@ def _load_yaml(file: Path) -> dict[str, Any]:
 
 def _check(value: Any, key: str = "", depth: int = 0) -> None:
     """Refuse values that no key takes, before OmegaConf meets them."""
-    if isinstance(value, dict | list):
+    if isinstance(value, dict | list | tuple):
         if depth > DEEPEST:
             raise ValueError(f"{key[:60]}: more than {DEEPEST} levels of nested values")
         for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            if name == "":
+                raise ValueError(_unknown_key(f"{key}."))
             if isinstance(value, dict) and not isinstance(name, str):
                 raise ValueError(f"{key or 'the configuration'}: {name!r} is not the name of a key")
             _check(inner, f"{key}.{name}" if key else str(name), depth + 1)
+    elif value == "???":  # which OmegaConf would take for a value that comes later
+        raise ValueError(f"{key}: no value given")
+    elif key in _SWITCHES and isinstance(value, int) and value not in (0, 1):
+        raise ValueError(f"{key} is true or false, got {value}")
     elif isinstance(value, str) and "${" in value:
         raise ValueError(f"{key}: {value!r} has a ${{...}}, which is not filled in; write the value itself")
     elif isinstance(value, int) and abs(value) >= 2**63:

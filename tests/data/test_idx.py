@@ -138,6 +138,15 @@ def test_compressed_files_are_unpacked_up_to_a_limit_and_up_to_what_they_announc
 def test_a_raw_file_may_announce_what_it_likes(tmp_path):
     tree(tmp_path)
     file = tmp_path / "train-images-idx3-ubyte"
-    file.write_bytes(struct.pack(">BBBB3I", 0, 0, 8, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1) + bytes(9))
-    with pytest.raises(ValueError, match=r"has 9 bytes of data, not the \(4294967295, "):
+    file.write_bytes(struct.pack(">BBBB3I", 0, 0, 8, 3, 20, 2**32 - 1, 2**32 - 1) + bytes(9))
+    with pytest.raises(ValueError, match=r"has 9 bytes of data, not the \(20, 4294967295, "):
+        load(tmp_path)
+
+
+def test_a_compressed_file_that_does_not_fit_the_other_is_not_unpacked(tmp_path, monkeypatch):
+    tree(tmp_path, ".gz")
+    bomb = np.zeros((10**6, 5, 5), np.uint8)
+    write(tmp_path / "train-images-idx3-ubyte.gz", bomb)
+    monkeypatch.setattr(idx, "read", None)  # nothing but headers may be looked at
+    with pytest.raises(ValueError, match=r"has 1000000 images, but .* 20 labels"):
         load(tmp_path)

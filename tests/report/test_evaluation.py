@@ -157,12 +157,21 @@ def test_the_stages_of_a_run_do_not_move_with_the_data_it_is_evaluated_on(tmp_pa
         del state["start_step"], state["stop_step"]
         if kind != "old":
             state["metrics"] = []
-        directory.save_checkpoint(state["step"] + 1, Checkpoint(tensors, state), keep=1)
+        directory.save_checkpoint(state["step"], Checkpoint(tensors, state), keep=1)
     assert summary["order"] != [0, 1, 2, 3]
     _, result = evaluate_run(directory, None, ["train_images=1400"])
     assert result["order"] == summary["order"]
     assert result["top1"] == summary["top1"]
     assert order_sensitivity(directory, ["train_images=1400"]).rows[0][2].value == 100 * summary["top1"]
+
+
+def test_a_fixed_order_needs_nothing_of_the_data_that_it_was_trained_on(row):
+    (tensors, state), _ = row.load_checkpoint()
+    row.save_checkpoint(state["step"] + 1, Checkpoint(tensors, state | {"metrics": []}), keep=1)
+    config = (row.path / "config.yaml").read_text().replace("name: digits", "name: image_folder")
+    (row.path / "config.yaml").write_text(config.replace("root: null", "root: /on/another/machine"))
+    _, result = evaluate_run(row, None, ["name=digits", "root=null"])
+    assert result["top1"] == row.summary()["top1"]
 
 
 def test_other_data_need_the_channels_and_classes_of_the_model(learned, monkeypatch):

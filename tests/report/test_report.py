@@ -18,7 +18,7 @@ from reorder.report.write import MOST_POLICIES, Options, policies_to_show, write
 
 
 def test_a_report_is_made_from_small_files_alone(sweep, tmp_path, monkeypatch):
-    counted = json.loads((Path(__file__).parents[1] / "docs" / "coverage.json").read_text())
+    counted = json.loads((Path(__file__).parents[2] / "docs" / "coverage.json").read_text())
     monkeypatch.setattr(report, "coverage", lambda: counted)
     copy = shutil.copytree(sweep, tmp_path / "copy")
     make_run(copy / "study" / "mamba", model="mamba")

@@ -17,7 +17,7 @@ from torture import kill_self, watch_calls
 
 from reorder.data.progress import Display
 from reorder.runs import directory as run_dir
-from reorder.runs.directory import RunDir
+from reorder.runs.directory import Checkpoint, RunDir
 from reorder.training import loop as training
 from reorder.training.continuing import reopen
 
@@ -38,13 +38,16 @@ def forked(work):
 @pytest.mark.parametrize("keep", [1, 2])
 def test_a_kill_before_any_call_leaves_the_newest_whole_checkpoint(whole, tmp_path, keep):
     """Steps 5 and, twice, 10; the second time is killed before every call in turn."""
-    first, _ = whole.load_checkpoint()
+    (tensors, state), _ = whole.load_checkpoint()
+    small = {"model.head.bias": tensors["model.head.bias"]}
+    state["optimizer"] = {"state": {}, "param_groups": []}
 
     def numbered(step, number):
-        return first._replace(state=first.state | {"step": step, "skipped": number})
+        return Checkpoint(small, state | {"step": step, "skipped": number})
 
     for at_call in range(1, 200):
         directory = RunDir(tmp_path / str(at_call))
+        directory.path.mkdir()
         directory.save_checkpoint(5, numbered(5, 0), keep)
         directory.save_checkpoint(10, numbered(10, 0), keep)
 
@@ -68,7 +71,7 @@ def test_a_kill_before_any_call_leaves_the_newest_whole_checkpoint(whole, tmp_pa
 
 
 def test_ten_kills_of_a_training_change_nothing():
-    script = Path(__file__).parent / "torture.py"
+    script = Path(__file__).parents[1] / "torture.py"
     counts = ["--calls", "10", "--times", "0", "--signals", "0", "--full", "2", "--writers", "1"]
     done = subprocess.run([sys.executable, script, *counts], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -93,7 +96,7 @@ def test_a_run_that_drops_checkpoints_meanwhile_is_read_all_the_same(whole, tmp_
 
 def test_checkpoints_follow_the_umask(whole, tmp_path):
     checkpoint, _ = whole.load_checkpoint()
-    directory, before = RunDir(tmp_path / "run"), os.umask(0o027)
+    directory, before = RunDir(tmp_path), os.umask(0o027)
     try:
         directory.save_checkpoint(15, checkpoint, keep=2)
     finally:
@@ -192,3 +195,16 @@ def test_a_checkpoint_from_before_is_read(whole, tmp_path):
         directory.load_checkpoint()[0].tensors["model.head.bias"], checkpoint.tensors["model.head.bias"]
     )
     assert not list(directory.path.glob("checkpoints/*.tmp"))
+
+
+def test_a_link_among_the_checkpoints_is_removed_and_not_what_it_leads_to(whole, tmp_path):
+    directory, precious = RunDir(shutil.copytree(whole.path, tmp_path / "run")), tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("mine")
+    (directory.path / "checkpoints" / "unfinished.tmp").symlink_to(precious)
+    (directory.path / "checkpoints" / "step-000000099").symlink_to(precious)
+    checkpoint, damaged = directory.load_checkpoint()
+    assert damaged == ["step-000000099"]
+    directory.save_checkpoint(20, checkpoint, keep=1)
+    assert [path.name for path in directory.path.glob("checkpoints/step-*")] == ["step-000000020"]
+    assert (precious / "file").read_text() == "mine"

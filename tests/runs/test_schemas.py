@@ -24,23 +24,7 @@ from reorder.runs.directory import RunDir
 from reorder.runs.schemas import RESULT, SUMMARY, read
 from reorder.training import loop as training
 
-WRONG = (
-    None,
-    True,
-    "x",
-    "<b>",
-    -1,
-    2.5,
-    10**400,
-    math.nan,
-    math.inf,
-    [],
-    [1],
-    [[]],
-    {},
-    {"scan": 1},
-    [0] * 16,
-)
+WRONG = (None, "<b>", 10**400, [[]], {"scan": 1})
 NO_JSON = (b"", b"{", b"[1]", b'"x"', b"1", b"null", b"[" * 100_000, b"9" * 5000, b"\xff\xfe", b"\0" * 64)
 
 
@@ -123,7 +107,7 @@ def test_one_bad_file_among_many_runs_is_a_note_and_the_others_are_reported(tmp_
             (bad.path / "metrics.jsonl").write_text("\n".join(changed))
             written(tmp_path)
     bad.write_metrics(lines)
-    shapes, dtypes = ((), (0,), (4,), (4, 0), (5, 16)), ("?", "i8", ">f4", "U3")
+    shapes, dtypes = ((), (4,), (5, 16)), ("?", ">f4", "U3")
     arrays = [np.ones(shape, dtype) for shape in shapes for dtype in dtypes]
     for key in history:
         for wrong in arrays:
@@ -188,7 +172,10 @@ def test_a_checkpoint_with_wrong_content_is_passed_over(whole, tmp_path):
             rewritten(directory, "state.pt", lambda path, state=sound | {key: wrong}: torch.save(state, path))
             checkpoint, damaged = directory.load_checkpoint()
             assert (checkpoint.state["step"], damaged) == (10, ["step-000000015"]), (key, wrong)
-    for wrong in ([], 3, "x", {}, sound | {"step": 14}):
+    halves = [
+        {key: value for key, value in sound.items() if key != half} for half in ("start_step", "stop_step")
+    ]
+    for wrong in ([], 3, "x", {}, sound | {"step": 14}, *halves):
         rewritten(directory, "state.pt", lambda path, state=wrong: torch.save(state, path))
         assert directory.load_checkpoint()[1] == ["step-000000015"]
     rewritten(directory, "state.pt", lambda path: torch.save(sound, path))

@@ -104,3 +104,10 @@ def test_brackets_and_colons_are_shown_as_they_are(capsys, monkeypatch):
     shown = capsys.readouterr().out
     assert name in shown
     assert "1/40 [/x] T0.10" in shown
+
+
+def test_what_a_terminal_would_obey_or_cannot_show_is_spelled_out():
+    screen = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    Display(console=Console(file=screen, width=80)).say("a\x1b[31mb\x07 \udcff é\n±")
+    screen.flush()
+    assert screen.buffer.getvalue().decode() == "a\\x1b[31mb\\x07 \\udcff é\n±\n"

@@ -112,6 +112,17 @@ def test_a_rank_says_in_one_line_that_another_hangs_or_has_ended(tmp_path, numbe
     assert lines[0].startswith(f"reorder: {said}")
 
 
+def test_a_rank_whose_others_never_start_says_so_in_one_line(tmp_path):
+    alone, other = start_ranks(
+        "-m", "reorder", *TRAIN, "train.timeout_minutes=0.02", "--out", tmp_path / "run"
+    )
+    other.kill()
+    ((status, _, lines), _) = ends_of([alone, other])
+    assert status == 1
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("reorder: another process has not answered for 0.02 minutes")
+
+
 def test_the_wait_for_others_is_a_finite_time_and_no_part_of_what_a_run_is():
     for minutes in ("0", "-1", "inf", "nan", "1e300"):
         with pytest.raises(ValueError, match=r"train\.timeout_minutes must be above 0 and at most 43200"):

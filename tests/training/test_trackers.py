@@ -138,7 +138,7 @@ for step in (10, 20):  # stopped and resumed
 def test_the_real_services_keep_what_was_sent_without_a_network(name, tmp_path):
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"{name} is not installed")
-    source = str(Path(track.__file__).parents[1])
+    source = str(Path(track.__file__).parents[2])
     away = {"WANDB_MODE": "offline", "TRACKIO_DIR": str(tmp_path / "trackio"), "HF_HUB_OFFLINE": "1"}
     env = os.environ | away | {"PYTHONPATH": source}
     subprocess.run([sys.executable, "-c", SEND, name, str(tmp_path)], env=env, check=True, timeout=120)

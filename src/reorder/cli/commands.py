@@ -1,6 +1,7 @@
 """The command line: arguments only."""
 
 import importlib.util
+import re
 import shlex
 import signal
 import sys
@@ -11,7 +12,7 @@ import typer
 
 import reorder
 from reorder.config import Experiment, build, notes
-from reorder.data.progress import Display
+from reorder.data.progress import Display, visible
 from reorder.data.ranks import Lost, join
 from reorder.experiments.forecast import forecast
 from reorder.experiments.grids import check_here, plans_of, tasks_of
@@ -29,7 +30,7 @@ from reorder.report.evaluation import (
     evaluate_run,
     order_sensitivity,
 )
-from reorder.report.figures import coverage_figure, save_figure, scan_figure
+from reorder.report.figures import check_drawable, coverage_figure, save_figure, scan_figure
 from reorder.report.results import expand
 from reorder.report.tables import terminal_table
 from reorder.report.write import Options, write_report, write_run_figures
@@ -342,8 +343,8 @@ def report(
 def _cell(text: str) -> tuple[int, int]:
     """The row and column that ROW,COLUMN names."""
     row, _, column = text.partition(",")
-    if not (row.strip().isdecimal() and column.strip().isdecimal()):
-        raise ValueError(f"--track takes ROW,COLUMN counted from 1, such as 4,4, got {text!r}")
+    if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", number) for number in (row, column)):
+        raise ValueError(f"--track takes ROW,COLUMN counted from 1, such as 4,4, got {text[:40]!r}")
     return int(row), int(column)
 
 
@@ -359,7 +360,7 @@ def scans(
     """
     scan("row", rows, columns)  # refuses an impossible grid
     save_figure(scan_figure(rows, columns), out)
-    print(out)
+    print(visible(str(out)))
 
 
 @app.command()
@@ -373,11 +374,12 @@ def coverage(
 
     Example: `reorder coverage --patch-size 32 -o coverage.png`
     """
+    check_drawable(out)
     result = count_coverage(image_size, patch_size, size)
     save_figure(coverage_figure(result), out)
     write_coverage(result, out.with_suffix(".json"))
-    print(out)
-    print(out.with_suffix(".json"))
+    print(visible(str(out)))
+    print(visible(str(out.with_suffix(".json"))))
 
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
@@ -446,5 +448,5 @@ def main() -> None:
 
 
 def _fail(message: str, status: int) -> None:
-    print(f"reorder: {' '.join(message.split())}", file=sys.stderr)
+    print(f"reorder: {visible(' '.join(message.split()))}", file=sys.stderr)
     sys.exit(status)

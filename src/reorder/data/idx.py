@@ -4,7 +4,10 @@ import gzip
 import math
 import struct
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -32,12 +35,13 @@ def read_split(directory: Path, names: tuple[str, ...]) -> tuple[Tensor, Tensor]
     """Images (n, 1, h, w) and labels (n,) of the files whose names begin or end as MNIST's do."""
     images_file = _file(directory, names, "images", 3)
     labels_file = _file(directory, names, "labels", 1)
-    images, labels = read(images_file, 3), read(labels_file, 1).long()
-    if len(images) != len(labels):
-        raise ValueError(f"{images_file} has {len(images)} images, but {labels_file} {len(labels)} labels")
-    if len(images) == 0:
+    # Before anything is unpacked, for a small file may grow without end.
+    images, labels = _announced(images_file, 3)[0], _announced(labels_file, 1)[0]
+    if images != labels:
+        raise ValueError(f"{images_file} has {images} images, but {labels_file} {labels} labels")
+    if images == 0:
         raise ValueError(f"{images_file} has no images")
-    return images[:, None], labels
+    return read(images_file, 3)[:, None], read(labels_file, 1).long()
 
 
 def _file(directory: Path, names: tuple[str, ...], what: str, dimensions: int) -> Path:
@@ -60,25 +64,39 @@ def _file(directory: Path, names: tuple[str, ...], what: str, dimensions: int) -
 
 def read(file: Path, dimensions: int) -> Tensor:
     """The uint8 tensor in an IDX file of so many dimensions."""
-    packed = file.suffix == ".gz"
-    try:
-        with gzip.open(file) if packed else open(file, "rb") as stream:
-            shape = _shape(stream.read(4 + 4 * dimensions), file, dimensions)
-            announced = math.prod(shape)
-            if packed and announced > MAX_UNPACKED:
-                raise ValueError(
-                    f"{file} announces {announced} bytes, more than the limit of {MAX_UNPACKED} for "
-                    "compressed files; unpack it to use it"
-                )
-            # Of a raw file no more can come than it has, whatever it announces.
-            most = announced if packed else min(announced, file.stat().st_size)
-            content = bytearray(stream.read(most + 1))
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{file} is not a whole gzip file: {error}") from None
+    shape = _announced(file, dimensions)
+    announced = math.prod(shape)
+    with _opened(file) as stream:
+        stream.seek(4 + 4 * dimensions)
+        # Of a raw file no more can come than it has, whatever it announces.
+        most = announced if file.suffix == ".gz" else min(announced, file.stat().st_size)
+        content = bytearray(stream.read(most + 1))
     if len(content) != announced:
         found = f"more than {announced}" if len(content) > announced else f"{len(content)}"
         raise ValueError(f"{file} has {found} bytes of data, not the {shape} it announces")
     return torch.from_numpy(np.frombuffer(content, np.uint8).reshape(shape))
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[BinaryIO]:
+    """The content of a raw or compressed file."""
+    try:
+        with gzip.open(file) if file.suffix == ".gz" else open(file, "rb") as stream:
+            yield stream  # type: ignore[misc]
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{file} is not a whole gzip file: {error}") from None
+
+
+def _announced(file: Path, dimensions: int) -> tuple[int, ...]:
+    """The shape that the header of a file announces, within the limit for compressed files."""
+    with _opened(file) as stream:
+        shape = _shape(stream.read(4 + 4 * dimensions), file, dimensions)
+    if file.suffix == ".gz" and math.prod(shape) > MAX_UNPACKED:
+        raise ValueError(
+            f"{file} announces {math.prod(shape)} bytes, more than the limit of {MAX_UNPACKED} for "
+            "compressed files; unpack it to use it"
+        )
+    return shape
 
 
 def _shape(header: bytes, file: Path, dimensions: int) -> tuple[int, ...]:

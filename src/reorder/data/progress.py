@@ -74,6 +74,13 @@ class BarProgress(Progress):
         self.validation = f" val {metrics['validation_top1']:.0%}"
 
 
+def visible(text: str) -> str:
+    """Text in which characters that a terminal would obey, or cannot show, are spelled out."""
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else ascii(letter)[1:-1] for letter in text
+    )
+
+
 class Display:
     """The terminal. Names and paths are shown as they are: `[...]` and `:name:` mean nothing to it."""
 
@@ -82,7 +89,7 @@ class Display:
         self.quiet = quiet
 
     def say(self, text: str) -> None:
-        self.console.print(text, soft_wrap=True, highlight=False)
+        self.console.print(visible(text), soft_wrap=True, highlight=False)
 
     @contextmanager
     def training(

@@ -64,17 +64,18 @@ def join(timeout_minutes: float = 30.0) -> Iterator[World]:
         return
     torch.set_num_threads(max(1, cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
     timeout = timedelta(minutes=timeout_minutes)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
     try:
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
         yield World(rank, size, device)
     except BaseException as error:
-        traceback.clear_frames(error.__traceback__)  # of a model, which would keep the group alive
+        traceback.clear_frames(error.__traceback__)  # a model in one of them would keep the group alive
         if isinstance(error, dist.DistError) or "gloo/transport" in str(error):
             raise Lost(_why(str(error), timeout_minutes)) from None
         raise
     finally:
-        dist.destroy_process_group()
-        gc.collect()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        gc.collect()  # or one that refers to itself
 
 
 def _why(error: str, timeout_minutes: float) -> str:

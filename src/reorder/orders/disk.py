@@ -71,7 +71,15 @@ def discard(directory: Path) -> None:
     """Remove a directory; a kill meanwhile does not leave a part of it under its name."""
     temporary = temporary_name(directory.with_name("removed"))
     os.replace(directory, temporary)
-    shutil.rmtree(temporary)
+    remove(temporary)
+
+
+def remove(path: Path) -> None:
+    """Remove a directory or a file; of a link the link, not what it leads to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 @contextmanager

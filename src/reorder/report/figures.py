@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from reorder.orders.curriculum import FROZEN, POLICY, STAGES, WARM_UP
-from reorder.orders.disk import replacing
+from reorder.orders.disk import check_writable, replacing
 from reorder.orders.scans import SCANS
 
 # N patches, E epochs, M moments, S seeds
@@ -183,11 +184,17 @@ def coverage_figure(result: dict[str, Any]) -> Figure:
     return figure
 
 
+def check_drawable(path: Path) -> None:
+    """Refuse a path that no figure can be written to, before the work that is drawn."""
+    accepted = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix[1:].lower() not in accepted:
+        raise ValueError(f"cannot draw {str(path)!r}; choose an ending from {', '.join(sorted(accepted))}")
+    check_writable(path.parent)
+
+
 def save_figure(figure: Figure, path: str | Path) -> None:
     """Write a figure in the format of the path's ending."""
     path = Path(path)
-    accepted = figure.canvas.get_supported_filetypes()
-    if path.suffix[1:].lower() not in accepted:
-        raise ValueError(f"cannot draw {str(path)!r}; choose an ending from {', '.join(sorted(accepted))}")
+    check_drawable(path)
     with replacing(path) as file:
         figure.savefig(file, format=path.suffix[1:].lower(), dpi=150)

@@ -35,7 +35,16 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from reorder.config import Experiment, difference, to_yaml
-from reorder.orders.disk import checksum, discard, naming, replace_file, replacing, sync, temporary_name
+from reorder.orders.disk import (
+    checksum,
+    discard,
+    naming,
+    remove,
+    replace_file,
+    replacing,
+    sync,
+    temporary_name,
+)
 from reorder.orders.schema import Unreadable
 from reorder.runs.schemas import read
 
@@ -207,7 +216,7 @@ class RunDir:
         """
         folder = self.path / "checkpoints"
         for left in folder.glob("*.tmp"):  # by a process that was killed; nobody else writes here
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
+            remove(left)
         final, old = folder / f"step-{step:09d}", folder / f"step-{step:09d}{OLD}"
         temporary = temporary_name(folder / "unfinished")
         temporary.mkdir(parents=True)

@@ -60,7 +60,7 @@ SUMMARY = {
     "wall_seconds?": number(0),
     "order": list_of(whole(0)),
 }
-EPOCH = {"validation_top1": FRACTION, "validation_loss": ANY_NUMBER, "step?": whole(0)}
+EPOCH = {"epoch": whole(1), "validation_top1": FRACTION, "validation_loss": ANY_NUMBER, "step?": whole(0)}
 POLICY = {
     "epochs": array((*FLOATS, np.int64), 1),
     "stages": Rule(
@@ -104,6 +104,8 @@ STATE = {
     "scaler": OBJECT,
     "broken": Rule("paths", lambda value: isinstance(value, dict) and all(map(TEXT.holds, value))),
     "wall_seconds?": number(0),
+    "start_step?": whole(0),
+    "stop_step?": whole(0),
 }
 SPREAD = {"": FRACTION, "_sem": number(0), "_interval": list_of(FRACTION, 2)}
 RESULT = {
@@ -164,6 +166,8 @@ def _state(path: Path) -> Any:
     check(content, STATE)
     for line in content["metrics"]:
         check(line, EPOCH | {"step": whole(0)}, '"metrics"')
+    if ("start_step" in content) != ("stop_step" in content):
+        raise ValueError('"start_step" and "stop_step" belong together')
     if len({len(moment[3]) for moment in content["moments"]}) != 1:
         raise ValueError('"moments" must hold as many logits each, and at least one moment')
     return content

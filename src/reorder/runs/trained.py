@@ -65,7 +65,7 @@ def load_trained(directory: RunDir, data: Any = None, world: World | None = None
         model.load_state_dict(
             {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
         )
-        order = order_at(tensors, state, own, loader)
+        order = order_at(tensors, state, own)
     return Trained(experiment, world, loader, model.to(world.device), order, state["step"])
 
 
@@ -84,16 +84,23 @@ def check_data(
         )
 
 
-def order_at(tensors: dict[str, Tensor], state: dict[str, Any], own: Experiment, loader: Loader) -> Tensor:
+def order_at(tensors: dict[str, Tensor], state: dict[str, Any], own: Experiment) -> Tensor:
     """The order (N,) that was read at a checkpoint's step: by its own stages, not by those of other data."""
     if "learner.fixed" in tensors:
         return tensors["learner.fixed"]
     start = state.get("start_step")
-    if start is None:  # an older checkpoint does not say; its lines of metrics tell how long an epoch is
-        last = state["metrics"][-1] if state["metrics"] else None
-        steps = last["step"] // last["epoch"] if last else loader.steps_per_epoch
+    if start is None:  # an older checkpoint does not say
         fractions = own.order.warmup_fraction, own.order.policy_fraction
-        start, _ = stage_steps(own.train.epochs * steps, *fractions)
+        start, _ = stage_steps(own.train.epochs * epoch_steps(state, own), *fractions)
     if state["step"] - 1 < start:
         return tensors["learner.first"]
     return PlackettLuce(tensors["learner.policy.logits"]).mode()
+
+
+def epoch_steps(state: dict[str, Any], own: Experiment) -> int:
+    """How many steps an epoch of a run has, by its lines of metrics or else by its own data."""
+    if state["metrics"]:
+        last = state["metrics"][-1]
+        return last["step"] // last["epoch"]
+    dataset = load_dataset(own.data, own.model.image_shape)
+    return Loader(dataset, own.data, own.train.batch_size, own.train.seed).steps_per_epoch
