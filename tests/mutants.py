@@ -32,14 +32,23 @@ class Mutant(NamedTuple):
     why: str = ""  # nothing can notice it
 
 
-SCANS, ORDER, POLICY = "test_scans.py", "test_order.py", "test_policy.py"
-REWARD, CURRICULUM, LEARNER = "test_reward.py", "test_curriculum.py", "test_learner.py"
-TRAIN, ENGINE, JUDGE, RUN = "test_train.py", "test_engine.py", "test_judge.py", "test_run.py"
+SCANS, ORDER, POLICY = "orders/test_scans.py", "orders/test_order.py", "orders/test_policy.py"
+REWARD, CURRICULUM, LEARNER = (
+    "orders/test_estimators.py",
+    "orders/test_curriculum.py",
+    "orders/test_learner.py",
+)
+TRAIN, ENGINE, JUDGE, RUN = (
+    "training/test_train.py",
+    "training/test_engine.py",
+    "report/test_evaluation.py",
+    "training/test_setup.py",
+)
 EVALUATE, RESULTS, COMPARISONS, GAINS = (
-    "test_evaluate.py",
-    "test_results.py",
-    "test_comparisons.py",
-    "test_gains.py",
+    "models/test_accuracy.py",
+    "report/test_results.py",
+    "report/test_comparisons.py",
+    "report/test_gains.py",
 )
 RANKING, ENTROPY = "prior/test_ranking.py", "prior/test_entropy.py"
 COMPRESSIBILITY, KMEANS, COMMAND = (
@@ -49,134 +58,181 @@ COMPRESSIBILITY, KMEANS, COMMAND = (
 )
 MUTANTS = [
     # Orders: scans
-    Mutant("scans.py", "_sorted_by(r + c, r)", "_sorted_by(r + c, c)", SCANS),
-    Mutant("scans.py", "s % 2 == 0", "s % 2 == 1", SCANS),
-    Mutant("scans.py", ".T.reshape(-1)", ".reshape(-1)", SCANS),
-    Mutant("scans.py", "+ (height - 1 - down)", "+ down", SCANS),
-    Mutant("scans.py", "2 * _length(a) > 3 * _length(b)", "2 * _length(a) < 3 * _length(b)", SCANS),
-    Mutant("scans.py", "(_length(half) % 2 == 1)", "(_length(half) % 2 == 0)", SCANS),
-    Mutant("scans.py", "if rows < 1 or columns < 1:", "if rows < 0 or columns < 0:", SCANS),
+    Mutant("orders/scans.py", "_sorted_by(r + c, r)", "_sorted_by(r + c, c)", SCANS),
+    Mutant("orders/scans.py", "s % 2 == 0", "s % 2 == 1", SCANS),
+    Mutant("orders/scans.py", ".T.reshape(-1)", ".reshape(-1)", SCANS),
+    Mutant("orders/scans.py", "+ (height - 1 - down)", "+ down", SCANS),
+    Mutant("orders/scans.py", "2 * _length(a) > 3 * _length(b)", "2 * _length(a) < 3 * _length(b)", SCANS),
+    Mutant("orders/scans.py", "(_length(half) % 2 == 1)", "(_length(half) % 2 == 0)", SCANS),
+    Mutant("orders/scans.py", "if rows < 1 or columns < 1:", "if rows < 0 or columns < 0:", SCANS),
     # Orders: reading and comparing them
-    Mutant("order.py", "index_select(1, order)", "index_select(1, invert(order))", ORDER),
-    Mutant("order.py", "tokens.gather(1, order[:", "tokens.gather(1, invert(order)[:", ORDER),
-    Mutant("order.py", "scatter_(-1, order, slots)", "copy_(order)", ORDER),
-    Mutant("order.py", "| (row >= patches)", "| (row > patches)", ORDER),
-    Mutant("order.py", "(rows, columns) != tuple(grid)", "rows * columns != grid[0] * grid[1]", ORDER),
-    Mutant("order.py", "kendalltau(invert(order)", "kendalltau(order", ORDER),
+    Mutant("orders/read.py", "index_select(1, order)", "index_select(1, invert(order))", ORDER),
+    Mutant("orders/read.py", "tokens.gather(1, order[:", "tokens.gather(1, invert(order)[:", ORDER),
+    Mutant("orders/order.py", "scatter_(-1, order, slots)", "copy_(order)", ORDER),
+    Mutant("orders/order.py", "| (row >= patches)", "| (row > patches)", ORDER),
+    Mutant(
+        "orders/files.py", "(rows, columns) != check_grid(grid)", "rows * columns != grid[0] * grid[1]", ORDER
+    ),
+    Mutant("orders/distances.py", "kendalltau(invert(order)", "kendalltau(order", ORDER),
     # Orders: the policy
-    Mutant("policy.py", "torch.linspace(0, -1,", "torch.linspace(0, -2,", POLICY),
-    Mutant("policy.py", "detach().argsort(descending=True", "detach().argsort(descending=False", POLICY),
-    Mutant("policy.py", "+ temperature * gumbel", "+ gumbel", POLICY),
-    Mutant("policy.py", "gumbel = -waiting", "gumbel = waiting", POLICY),
-    Mutant("policy.py", "self.logits.double() / temperature", "self.logits.double() * temperature", POLICY),
-    Mutant("policy.py", "self.logits.double() / temperature", "self.logits / temperature", POLICY),
-    Mutant("policy.py", "values.flip(-1).logcumsumexp(-1).flip(-1)", "values.logcumsumexp(-1)", POLICY),
-    Mutant("policy.py", "remaining - bound + mean_gap", "remaining - bound", POLICY),
+    Mutant("orders/policy.py", "torch.linspace(0, -1,", "torch.linspace(0, -2,", POLICY),
+    Mutant(
+        "orders/policy.py", "detach().argsort(descending=True", "detach().argsort(descending=False", POLICY
+    ),
+    Mutant("orders/policy.py", "+ temperature * gumbel", "+ gumbel", POLICY),
+    Mutant("orders/policy.py", "gumbel = -waiting", "gumbel = waiting", POLICY),
+    Mutant(
+        "orders/policy.py", "self.logits.double() / temperature", "self.logits.double() * temperature", POLICY
+    ),
+    Mutant("orders/policy.py", "self.logits.double() / temperature", "self.logits / temperature", POLICY),
+    Mutant(
+        "orders/policy.py", "values.flip(-1).logcumsumexp(-1).flip(-1)", "values.logcumsumexp(-1)", POLICY
+    ),
+    Mutant("orders/policy.py", "remaining - bound + mean_gap", "remaining - bound", POLICY),
     # Orders: REINFORCE
     Mutant(
-        "reward.py",
+        "orders/estimators.py",
         "self.momentum * before + (1 - self.momentum) * mean",
         "(1 - self.momentum) * before + self.momentum * mean",
         REWARD,
     ),
-    Mutant("reward.py", "self.value if self.started else mean", "self.value", REWARD),
-    Mutant("reward.py", "rewards - self.value.to(rewards)", "self.value.to(rewards) - rewards", REWARD),
-    Mutant("reward.py", "copy_(mean - self.value)", "copy_(self.value - mean)", f"{REWARD} {LEARNER}"),
-    Mutant("reward.py", "return temperature * exact_score(", "return exact_score(", REWARD),
+    Mutant("orders/estimators.py", "self.value if self.started else mean", "self.value", REWARD),
     Mutant(
-        "reward.py",
+        "orders/estimators.py", "rewards - self.value.to(rewards)", "self.value.to(rewards) - rewards", REWARD
+    ),
+    Mutant(
+        "orders/estimators.py", "copy_(mean - self.value)", "copy_(self.value - mean)", f"{REWARD} {LEARNER}"
+    ),
+    Mutant("orders/estimators.py", "return temperature * exact_score(", "return exact_score(", REWARD),
+    Mutant(
+        "orders/estimators.py",
         "return policy.log_prob(orders)\n",
         "return policy.log_prob(orders, temperature)\n",
         REWARD,
     ),
-    Mutant("reward.py", "return -(advantages", "return (advantages", REWARD),
-    Mutant("reward.py", '"scaled", momentum: float = 0.99', '"scaled", momentum: float = 0.9', LEARNER),
-    # Orders: the curriculum
-    Mutant("curriculum.py", "if step < start_step", "if step <= start_step", CURRICULUM),
-    Mutant("curriculum.py", "POLICY if step < stop_step", "POLICY if step <= stop_step", CURRICULUM),
+    Mutant("orders/estimators.py", "return -(advantages", "return (advantages", REWARD),
     Mutant(
-        "curriculum.py", "half = (stop_step - start_step) / 2", "half = stop_step - start_step", CURRICULUM
+        "orders/estimators.py", '"scaled", momentum: float = 0.99', '"scaled", momentum: float = 0.9', LEARNER
     ),
-    Mutant("curriculum.py", "base * (step + 1) / warmup_steps", "base * step / warmup_steps", CURRICULUM),
+    # Orders: the curriculum
+    Mutant("orders/curriculum.py", "if step < start_step", "if step <= start_step", CURRICULUM),
+    Mutant("orders/curriculum.py", "POLICY if step < stop_step", "POLICY if step <= stop_step", CURRICULUM),
     Mutant(
-        "curriculum.py", "0.5 * (1 + math.cos(math.pi * min(1.0, progress)))", "(1 - progress)", CURRICULUM
+        "orders/curriculum.py",
+        "half = (stop_step - start_step) / 2",
+        "half = stop_step - start_step",
+        CURRICULUM,
+    ),
+    Mutant(
+        "orders/curriculum.py", "base * (step + 1) / warmup_steps", "base * step / warmup_steps", CURRICULUM
+    ),
+    Mutant(
+        "orders/curriculum.py",
+        "0.5 * (1 + math.cos(math.pi * min(1.0, progress)))",
+        "(1 - progress)",
+        CURRICULUM,
     ),
     # Orders: the learner
-    Mutant("learner.py", "orders = self.first[None]", "orders = self.policy.mode()[None]", LEARNER),
-    Mutant("learner.py", "self.policy.logits.grad = None", "pass", LEARNER),
-    Mutant("learner.py", "if heat == 0 or not self.learn:", "if heat == 0:", LEARNER),
-    Mutant("learner.py", "(-losses.detach().mean())", "(losses.detach().mean())", LEARNER),
-    Mutant("learner.py", "distributed.mean(-losses.detach().mean())", "(-losses.detach().mean())", LEARNER),
-    Mutant("learner.py", "spawn_key=(step,)", "spawn_key=(0,)", LEARNER),
-    Mutant("learner.py", "SeedSequence(seed, spawn_key=(step,))", "SeedSequence([seed, step])", LEARNER),
-    Mutant("learner.py", "round((warmup_fraction + policy_fraction) *", "round(policy_fraction *", LEARNER),
-    Mutant("learner.py", "if not rewards.isfinite():", "if False:", LEARNER),
+    Mutant("orders/learner.py", "orders = self.first[None]", "orders = self.policy.mode()[None]", LEARNER),
+    Mutant("orders/learner.py", "self.policy.logits.grad = None", "pass", LEARNER),
+    Mutant("orders/learner.py", "if heat == 0 or not self.learn:", "if heat == 0:", LEARNER),
+    Mutant("orders/learner.py", "(-losses.detach().mean())", "(losses.detach().mean())", LEARNER),
     Mutant(
-        "learner.py", "step is not None and self.stage(step) ==", "step is None and self.stage(0) ==", LEARNER
+        "orders/learner.py", "mean_over_ranks(-losses.detach().mean())", "(-losses.detach().mean())", LEARNER
+    ),
+    Mutant("orders/learner.py", "spawn_key=(step,)", "spawn_key=(0,)", LEARNER),
+    Mutant(
+        "orders/learner.py", "SeedSequence(seed, spawn_key=(step,))", "SeedSequence([seed, step])", LEARNER
+    ),
+    Mutant(
+        "orders/curriculum.py",
+        "round((warmup_fraction + policy_fraction) *",
+        "round(policy_fraction *",
+        LEARNER,
+    ),
+    Mutant("orders/learner.py", "if not rewards.isfinite():", "if False:", LEARNER),
+    Mutant(
+        "orders/learner.py",
+        "step is not None and self.stage(step) ==",
+        "step is None and self.stage(0) ==",
+        LEARNER,
     ),
     # Training: a step
-    Mutant("train.py", "scale(policy_loss).backward()", "scale(-policy_loss).backward()", TRAIN),
+    Mutant("training/guards.py", "scale(policy_loss).backward()", "scale(-policy_loss).backward()", TRAIN),
+    Mutant("training/step.py", "run.optimizer.param_groups[:-1]", "run.optimizer.param_groups", TRAIN),
     Mutant(
-        "train.py",
-        'run.optimizer.param_groups[0]["lr"] =',
-        'run.optimizer.param_groups[0]["lr"] = run.optimizer.param_groups[2]["lr"] =',
-        TRAIN,
-    ),
-    Mutant(
-        "train.py",
+        "training/step.py",
         "run.step, warmup_steps, run.total_steps",
         "run.step + 1, warmup_steps, run.total_steps",
         TRAIN,
     ),
     Mutant(
-        "train.py",
-        "clip_grad_norm_(model.parameters(), settings.clip)",
-        "clip_grad_norm_(model.parameters(), 1e9)",
+        "training/guards.py",
+        "clip_grad_norm_(run.model.parameters(), run.experiment.train.clip)",
+        "clip_grad_norm_(run.model.parameters(), 1e9)",
         TRAIN,
     ),
-    Mutant("train.py", "derive_seed(settings.seed, run.step,", "derive_seed(settings.seed, 0,", TRAIN),
-    Mutant("train.py", "run.optimizer.zero_grad()", "pass", f"{ENGINE} {TRAIN}"),
-    Mutant("train.py", "buffer.copy_(old)", "pass", ENGINE),
     Mutant(
-        "train.py", "    if finite:\n        run.scaler.step", "    if True:\n        run.scaler.step", ENGINE
+        "training/step.py",
+        "derive_seed(run.experiment.train.seed, run.step,",
+        "derive_seed(run.experiment.train.seed, 0,",
+        TRAIN,
     ),
-    Mutant("train.py", "run.skipped_in_a_row = 0", "pass", ENGINE),
-    Mutant("train.py", "run.ema.update_parameters(unwrapped(model))", "pass", ENGINE),
-    Mutant("train.py", "part.sum() / len(images)", "part.mean()", ENGINE),
+    Mutant("training/step.py", "run.optimizer.zero_grad()", "pass", f"{ENGINE} {TRAIN}"),
+    Mutant("training/guards.py", "buffer.copy_(old)", "pass", ENGINE),
+    Mutant(
+        "training/guards.py",
+        "    if finite:\n        run.scaler.step",
+        "    if True:\n        run.scaler.step",
+        ENGINE,
+    ),
+    Mutant("training/state.py", "self.skipped_in_a_row = 0", "pass", ENGINE),
+    Mutant("training/guards.py", "run.ema.update_parameters(unwrapped(run.model))", "pass", ENGINE),
+    Mutant("training/step.py", "part.sum() / len(images)", "part.mean()", ENGINE),
     # Training: a run
     Mutant(
-        "train.py", "validate(run, learner.order(last), stop)", "validate(run, learner.order(), stop)", JUDGE
+        "training/loop.py",
+        "validate(run, learner.order(last), stop)",
+        "validate(run, learner.order(), stop)",
+        JUDGE,
     ),
-    Mutant("train.py", "run.learner.order(run.total_steps - 1)", "run.learner.order(0)", TRAIN),
+    Mutant("training/summary.py", "run.learner.order(run.total_steps - 1)", "run.learner.order(0)", TRAIN),
     Mutant(
-        "train.py",
+        "training/validation.py",
         "run.ema.module if run.ema is not None else unwrapped(run.model)",
         "unwrapped(run.model)",
         ENGINE,
     ),
-    Mutant("train.py", '"top5": result.top5', '"top5": result.top1', f"{JUDGE}"),
-    Mutant("train.py", 'dict.fromkeys([experiment.order.scan, "row"])', '["row"]', TRAIN),
+    Mutant("training/summary.py", '"top5": result.top5', '"top5": result.top1', f"{JUDGE}"),
+    Mutant("training/loop.py", 'dict.fromkeys([experiment.order.scan, "row"])', '["row"]', TRAIN),
     Mutant(
-        "train.py",
+        "training/continuing.py",
         "changed.order.warmup_fraction * scale",
         "changed.order.warmup_fraction",
-        "test_interruptions.py",
+        "training/test_interruptions.py",
     ),
-    Mutant("run.py", "betas=(0.9, 0.999)", "betas=(0.9, 0.99)", TRAIN),
-    Mutant("run.py", '{"params": spared, "weight_decay": 0.0}', '{"params": spared}', ENGINE),
-    Mutant("run.py", 'learn=settings.policy == "global"', "learn=True", TRAIN),
-    Mutant("run.py", "        seed=experiment.train.seed,\n", "        seed=0,\n", TRAIN),
-    Mutant("run.py", "estimator=settings.estimator,", 'estimator="scaled",', TRAIN),
-    Mutant("run.py", "return random_order(grid, seed)", "return random_order(grid, 0)", TRAIN),
+    Mutant("training/setup.py", "betas=(0.9, 0.999)", "betas=(0.9, 0.99)", TRAIN),
+    Mutant("training/setup.py", '{"params": spared, "weight_decay": 0.0}', '{"params": spared}', ENGINE),
+    Mutant("training/setup.py", 'learn=settings.policy == "global"', "learn=True", TRAIN),
+    Mutant("training/setup.py", "        seed=experiment.train.seed,\n", "        seed=0,\n", TRAIN),
+    Mutant("training/setup.py", "estimator=settings.estimator,", 'estimator="scaled",', TRAIN),
+    Mutant("orders/named.py", "return random_order(grid, seed)", "return random_order(grid, 0)", TRAIN),
     Mutant(
-        "run.py",
+        "training/checkpoint.py",
         "learner.temperature(run.step - 1), logits",
         "learner.temperature(run.step), logits",
         f"{RUN} {TRAIN}",
     ),
-    Mutant("run.py", "length * moment / MOMENTS", "length * moment / 20", RUN),
-    Mutant("run.py", 'run.optimizer.load_state_dict(checkpoint.state["optimizer"])', "pass", TRAIN),
-    Mutant("run.py", "    if run.skipped_in_a_row >= MOST", "    if run.skipped >= MOST", ENGINE),
+    Mutant("training/checkpoint.py", "length * moment / MOMENTS", "length * moment / 20", RUN),
+    Mutant(
+        "training/checkpoint.py",
+        'run.optimizer.load_state_dict(checkpoint.state["optimizer"])',
+        "pass",
+        TRAIN,
+    ),
+    Mutant(
+        "training/checkpoint.py", "    if run.skipped_in_a_row >= MOST", "    if run.skipped >= MOST", ENGINE
+    ),
     Mutant(
         "data/loader.py", "random.random(count) < 0.5", "random.random(count) < 0.2", "data/test_loader.py"
     ),
@@ -187,73 +243,89 @@ MUTANTS = [
         "data/test_loader.py",
     ),
     # Evaluation
-    Mutant("judge.py", 'run.learner.order(run.step - 1), "own"', 'run.learner.order(), "own"', JUDGE),
-    Mutant("judge.py", "restore_stages(run.learner, state)", "pass", JUDGE),
-    Mutant("judge.py", 'own.train.epochs * (last["step"] // last["epoch"])', "run.total_steps", JUDGE),
-    Mutant("judge.py", "replace(run.experiment, data=own.data)", "replace(run.experiment)", JUDGE),
+    Mutant("runs/trained.py", 'if state["step"] - 1 < start:', "if False:", JUDGE),
+    Mutant("runs/trained.py", 'start = state.get("start_step")', "start = None", JUDGE),
+    Mutant("runs/trained.py", 'return last["step"] // last["epoch"]', "return 10**6", JUDGE),
     Mutant(
-        "judge.py",
+        "runs/trained.py",
+        "own.data, own.train.batch_size, own.train.seed",
+        "own.data, 1, own.train.seed",
+        JUDGE,
+    ),
+    Mutant(
+        "report/evaluation.py",
         "paired_difference(correct_a, correct_b,",
         "paired_difference(correct_b, correct_a,",
         JUDGE,
     ),
-    Mutant("judge.py", "train.seed + 1)", "train.seed)", JUDGE),
-    Mutant("judge.py", '"own-reversed": own.flip(0)', '"own-reversed": own', JUDGE),
-    Mutant("judge.py", '("top5", result.correct5)', '("top5", result.correct)', JUDGE),
-    Mutant("judge.py", '    "data.train_images",\n', "", JUDGE),
-    Mutant("evaluate.py", "    model.eval()\n", "", EVALUATE),
-    Mutant("evaluate.py", "rows[rows[:, 0].argsort()].T", "rows.T", EVALUATE),
-    Mutant("evaluate.py", "topk(min(5, logits.shape[1]))", "topk(min(4, logits.shape[1]))", EVALUATE),
+    Mutant("report/evaluation.py", "train.seed + 1)", "train.seed)", JUDGE),
+    Mutant("report/evaluation.py", '"own-reversed": own.flip(0)', '"own-reversed": own', JUDGE),
+    Mutant("report/evaluation.py", '("top5", result.correct5)', '("top5", result.correct)', JUDGE),
+    Mutant("report/evaluation.py", '    "data.train_images",\n', "", JUDGE),
+    Mutant("models/coverage.py", "    model.eval()\n", "", EVALUATE),
+    Mutant("models/accuracy.py", "rows[rows[:, 0].argsort()].T", "rows.T", EVALUATE),
+    Mutant("models/accuracy.py", "topk(min(5, logits.shape[1]))", "topk(min(4, logits.shape[1]))", EVALUATE),
     # Statistics
     Mutant(
-        "evaluate.py",
+        "runs/statistics.py",
         "def bootstrap(correct: Tensor, resamples: int = 2000",
         "def bootstrap(correct: Tensor, resamples: int = 200",
         EVALUATE,
     ),
     Mutant(
-        "evaluate.py",
+        "runs/statistics.py",
         "def bootstrap_sem(correct: Tensor, resamples: int = 2000",
         "def bootstrap_sem(correct: Tensor, resamples: int = 200",
         EVALUATE,
     ),
-    Mutant("evaluate.py", "    resamples: int = 2000,\n", "    resamples: int = 200,\n", EVALUATE),
-    Mutant("evaluate.py", "[0.025, 0.975]", "[0.05, 0.95]", EVALUATE),
-    Mutant("evaluate.py", "(2 * for_a - differ) / images", "for_a / images", EVALUATE),
-    Mutant("evaluate.py", "max(abs(only_a - only_b) - 1, 0)", "abs(only_a - only_b)", EVALUATE),
-    Mutant("evaluate.py", "min(1.0, 2 * tail)", "min(1.0, tail)", EVALUATE),
-    Mutant("evaluate.py", "EXACT_BELOW = 25", "EXACT_BELOW = 26", EVALUATE),
-    Mutant("evaluate.py", ".item() / math.sqrt(len(self.losses))", ".item()", EVALUATE),
+    Mutant("runs/statistics.py", "    resamples: int = 2000,\n", "    resamples: int = 200,\n", EVALUATE),
+    Mutant("runs/statistics.py", "[0.025, 0.975]", "[0.05, 0.95]", EVALUATE),
+    Mutant("runs/statistics.py", "(2 * for_a - differ) / images", "for_a / images", EVALUATE),
+    Mutant("runs/statistics.py", "max(abs(only_a - only_b) - 1, 0)", "abs(only_a - only_b)", EVALUATE),
+    Mutant("runs/statistics.py", "min(1.0, 2 * tail)", "min(1.0, tail)", EVALUATE),
+    Mutant("runs/statistics.py", "EXACT_BELOW = 25", "EXACT_BELOW = 26", EVALUATE),
+    Mutant("models/accuracy.py", ".item() / math.sqrt(len(self.losses))", ".item()", EVALUATE),
     Mutant(
-        "evaluate.py",
+        "runs/statistics.py",
         "Spread(estimates.std().item()",
         "Spread(estimates.std(correction=0).item()",
         EVALUATE,
         why="of 2,000 resamples it changes an error by 1 part in 4,000, far less than drawing others",
     ),
-    Mutant("results.py", "np.std(values, ddof=1)", "np.std(values)", RESULTS),
-    Mutant("results.py", "np.std(values, ddof=1) / math.sqrt(seeds)", "np.std(values, ddof=1)", RESULTS),
-    Mutant("results.py", "np.mean(known, axis=0).std()", "np.concatenate(known).std()", RESULTS),
-    Mutant("results.py", "int(part) if part.isdecimal() else part", "part", RESULTS),
-    Mutant("results.py", "count * len(shared), count", "len(shared), count", RESULTS),
-    Mutant("comparisons.py", "mean.seeds - 1))", "mean.seeds))", f"{COMPARISONS} test_result_tables.py"),
-    Mutant("comparisons.py", "float(2 * t.sf(", "float(t.sf(", f"{COMPARISONS} test_result_tables.py"),
-    Mutant("comparisons.py", "(treatments - 1) * (blocks - 1)", "treatments * (blocks - 1)", COMPARISONS),
-    Mutant("comparisons.py", "self.error**2 / 2", "self.error**2", COMPARISONS),
     Mutant(
-        "comparisons.py",
+        "runs/statistics.py",
+        "float(np.std(values, ddof=1) / math.sqrt(seeds))",
+        "float(np.std(values) / math.sqrt(seeds))",
+        RESULTS,
+    ),
+    Mutant(
+        "runs/statistics.py", "np.std(values, ddof=1) / math.sqrt(seeds)", "np.std(values, ddof=1)", RESULTS
+    ),
+    Mutant("runs/statistics.py", "np.mean(known, axis=0).std()", "np.concatenate(known).std()", RESULTS),
+    Mutant("report/results.py", "int(part) if part.isdecimal() else part", "part", RESULTS),
+    Mutant("runs/statistics.py", "count * len(shared), count", "len(shared), count", RESULTS),
+    Mutant("runs/statistics.py", "mean.seeds - 1))", "mean.seeds))", f"{COMPARISONS} test_result_tables.py"),
+    Mutant("runs/statistics.py", "float(2 * t.sf(", "float(t.sf(", f"{COMPARISONS} test_result_tables.py"),
+    Mutant("runs/statistics.py", "(treatments - 1) * (blocks - 1)", "treatments * (blocks - 1)", COMPARISONS),
+    Mutant("report/comparisons.py", "self.error**2 / 2", "self.error**2", COMPARISONS),
+    Mutant(
+        "runs/statistics.py",
         "values - values.mean(0) - by_treatment",
         "values - values.mean() - by_treatment",
         COMPARISONS,
     ),
-    Mutant("comparisons.py", '"noise" if kind == NOISE else "none"', '"none"', COMPARISONS),
-    Mutant("comparisons.py", "max(equal, key=", "min(equal, key=", COMPARISONS),
-    Mutant("comparisons.py", "other.get(result.seed)", "next(iter(other.values()), None)", COMPARISONS),
-    Mutant("gains.py", "if len(whole) > 1:", "if len(whole) > 0:", GAINS),
-    Mutant("gains.py", 'whole and not model.startswith("vit")', "whole", GAINS),
-    Mutant("gains.py", "float(np.mean([pair.paired", "float(np.max([pair.paired", GAINS),
-    Mutant("gains.py", "len(differing) != 1", "len(differing) > 2", GAINS),
-    Mutant("gains.py", "_one_change(ours[order][0], theirs", "_one_change(theirs[order][0], theirs", GAINS),
+    Mutant("report/comparisons.py", '"noise" if kind == NOISE else "none"', '"none"', COMPARISONS),
+    Mutant("report/comparisons.py", "max(equal, key=", "min(equal, key=", COMPARISONS),
+    Mutant(
+        "report/comparisons.py", "other.get(result.seed)", "next(iter(other.values()), None)", COMPARISONS
+    ),
+    Mutant("report/gains.py", "if len(whole) > 1:", "if len(whole) > 0:", GAINS),
+    Mutant("report/gains.py", 'whole and not model.startswith("vit")', "whole", GAINS),
+    Mutant("report/gains.py", "float(np.mean([pair.paired", "float(np.max([pair.paired", GAINS),
+    Mutant("report/gains.py", "len(differing) != 1", "len(differing) > 2", GAINS),
+    Mutant(
+        "report/gains.py", "_one_change(ours[order][0], theirs", "_one_change(theirs[order][0], theirs", GAINS
+    ),
     # The prior
     Mutant("prior/compressibility.py", "numbers[:, :-1] * kind", "numbers[:, 1:] * kind", COMPRESSIBILITY),
     Mutant("prior/compressibility.py", "- 2 * c[one, other]", "", f"{RANKING} {COMPRESSIBILITY}"),
@@ -293,7 +365,7 @@ MUTANTS = [
     Mutant("prior/ranking.py", "lead <= 2 * sem", "lead <= sem", RANKING),
     Mutant("prior/ranking.py", '-found["corrected"]', 'found["corrected"]', RANKING),
     Mutant("prior/kmeans.py", "transposed, alpha=-1)", "transposed, alpha=1)", KMEANS),
-    Mutant("prior/choice.py", "for run in runs:", "for run in runs[:1]:", COMMAND),
+    Mutant("training/continuing.py", "for run in runs:", "for run in runs[:1]:", COMMAND),
 ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fuzz.case import ACCEPT, EITHER, REFUSE, Case, command
 from fuzz.damage import as_json, damage_bytes, damage_json
-from reorder.orders import order as orders
+from reorder.orders.files import OrderFile, load_order
 
 SHARE, COST = 22, 1
 
@@ -35,7 +35,7 @@ def make(random: Random, folder: Path, ready: Path) -> Case:
             return Case(
                 f"evaluate --order: {what}", REFUSE, lambda: command("evaluate", run, "--order", path)
             )
-    return Case(what, expect, lambda: orders.load(path, grid), lambda found: _wrong(found, written))
+    return Case(what, expect, lambda: load_order(path, grid), lambda found: _wrong(found, written))
 
 
 def _written(random: Random, content: dict[str, Any]) -> tuple[str, bytes]:
@@ -106,7 +106,7 @@ def _expected(written: bytes, grid: tuple[int, int] | None) -> str:
     return ACCEPT if plain else EITHER
 
 
-def _wrong(found: orders.OrderFile, written: bytes) -> str:
+def _wrong(found: OrderFile, written: bytes) -> str:
     content = json.loads(written)
     same = found.order.tolist() == content["order"] and list(found.grid) == content["grid"]
     return "" if same else f"read as {found.order.tolist()} of {found.grid}"

@@ -40,7 +40,7 @@ def write_page(
     track: Sequence[tuple[int, int]] = (),
 ) -> None:
     """Write the page of finished runs; the player follows the first two cells of `track`."""
-    assets = files("reorder.report.write") / "page_assets"
+    assets = files("reorder.report") / "page_assets"
     data, missing = page_data(sorted(results, key=rank), track)
     leading, rest = _split(figures, LEADING)
     folded, main = _split(tables, FOLDED)
