@@ -10,8 +10,8 @@ from sklearn.cluster import MiniBatchKMeans
 from torch import Tensor
 
 from reorder.config import Data
-from reorder.data import Images
 from reorder.data.datasets import Memory
+from reorder.data.loader import Images
 from reorder.data.progress import Display
 from reorder.models.patches import patchify
 from reorder.prior.kmeans import KMeans

@@ -16,8 +16,8 @@ from torch import Tensor
 
 import reorder
 from reorder.config import Data
-from reorder.data import Loader, load_dataset
-from reorder.data.datasets import Kept
+from reorder.data.datasets import Kept, load_dataset
+from reorder.data.loader import Loader
 from reorder.data.ranks import cores
 from reorder.data.transform import Transform
 

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from reorder.cli.commands import BENCHMARKS, load_benchmark
+from reorder.cli.bench import BENCHMARKS, load_benchmark
 
 NAMES = [path.stem for path in sorted(BENCHMARKS.glob("*.py"))]
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from reorder.config import build
-from reorder.experiments.grids import full_key, plans_of, tasks_of
+from reorder.experiments.arguments import full_key, plans_of
+from reorder.experiments.grids import tasks_of
 from reorder.experiments.presets import preset
 from reorder.experiments.studies import Planned
 

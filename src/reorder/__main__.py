@@ -1,3 +1,3 @@
-from reorder.cli.commands import main
+from reorder.cli import main
 
 main()

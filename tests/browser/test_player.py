@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 from scipy.stats import kendalltau
 
-from reorder.cli.commands import app
+from reorder.cli import app
 from reorder.report import page
 from reorder.report.figures import Picture
 from reorder.report.results import collect

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reorder.cli.commands import main
+from reorder.cli import main
 
 TINY = ["model.patch_size=4", "train.epochs=2", "train.batch_size=512", "order.scan=column"]
 

@@ -11,7 +11,7 @@ from conftest import write_image
 from scipy.io import savemat
 
 from reorder.config import Data
-from reorder.data import load_dataset, load_unlabelled
+from reorder.data.datasets import load_dataset, load_unlabelled
 
 
 def load(root, name="image_folder", size=(16, 16), **settings):

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from reorder.config import Data
-from reorder.data import Loader, load_dataset
+from reorder.data.datasets import load_dataset
+from reorder.data.loader import Loader
 
 
 def test_the_missing_library_is_named_with_its_command(monkeypatch):

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from reorder.config import Data
-from reorder.data import Loader, idx, load_dataset
+from reorder.data import idx
+from reorder.data.datasets import load_dataset
+from reorder.data.loader import Loader
 
 
 def write(file, array):

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from reorder.config import Data
-from reorder.data import Loader, load_dataset
 from reorder.data import loader as loading
-from reorder.data.datasets import Kept
+from reorder.data.datasets import Kept, load_dataset
+from reorder.data.loader import Loader
 
 
 def loader(root, batch_size=4, seed=0, rank=0, world_size=1, **settings):

@@ -5,7 +5,8 @@ import torch
 from sklearn.datasets import load_digits
 
 from reorder.config import Data
-from reorder.data import Loader, load_dataset
+from reorder.data.datasets import load_dataset
+from reorder.data.loader import Loader
 
 
 def loader(batch_size=64, size=(8, 8), augment="none", seed=0, rank=0, world_size=1):

@@ -10,8 +10,9 @@ import torch
 
 from reorder.data.ranks import ALONE, World
 from reorder.experiments import forecast as estimate
+from reorder.experiments.arguments import plans_of
 from reorder.experiments.forecast import Pace, forecast
-from reorder.experiments.grids import plans_of, tasks_of
+from reorder.experiments.grids import tasks_of
 
 
 def tasks(out, *arguments, epochs="10"):

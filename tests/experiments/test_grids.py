@@ -8,18 +8,10 @@ from pathlib import Path
 import pytest
 from tiny_sweeps import TINY, tasks
 
-from reorder.cli.commands import app, main
+from reorder.cli import app, main
 from reorder.config import Experiment, build
-from reorder.experiments.grids import (
-    full_key,
-    last_words,
-    name_of,
-    plans_of,
-    split_values,
-    tasks_of,
-    trouble,
-    with_threads,
-)
+from reorder.experiments.arguments import full_key, plans_of, split_values
+from reorder.experiments.grids import last_words, name_of, tasks_of, trouble, with_threads
 from reorder.experiments.presets import preset
 from reorder.runs.directory import RunDir
 

@@ -17,7 +17,7 @@ from rich.live import Live
 from tiny_sweeps import LONG, TINY, learned, needs_proc, pids_of, tasks, wait_for
 from written_runs import make_run
 
-from reorder.cli.commands import app
+from reorder.cli import app
 from reorder.experiments import here as processes
 from reorder.experiments.grids import start
 from reorder.experiments.here import Machine, Sweep, Working, run_here

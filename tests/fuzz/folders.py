@@ -8,7 +8,8 @@ from random import Random
 
 from fuzz.case import ACCEPT, EITHER, REFUSE, SAY, Case
 from reorder.config import Data
-from reorder.data import Dataset, Loader, load_dataset, load_unlabelled
+from reorder.data.datasets import Dataset, load_dataset, load_unlabelled
+from reorder.data.loader import Loader
 
 SHARE, COST = 6, 2
 

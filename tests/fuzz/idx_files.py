@@ -12,7 +12,7 @@ from fuzz.case import ACCEPT, EITHER, REFUSE, SAY, Case
 from fuzz.damage import damage_bytes
 from fuzz.ready import idx_bytes
 from reorder.config import Data
-from reorder.data import Dataset, load_dataset
+from reorder.data.datasets import Dataset, load_dataset
 
 SHARE, COST = 12, 2
 

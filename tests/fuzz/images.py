@@ -15,7 +15,8 @@ from fuzz.case import ACCEPT, EITHER, REFUSE, Case
 from fuzz.damage import damage_bytes
 from fuzz.ready import PIXELS
 from reorder.config import Data
-from reorder.data import Loader, load_dataset
+from reorder.data.datasets import load_dataset
+from reorder.data.loader import Loader
 
 SHARE, COST = 14, 2
 

@@ -8,7 +8,8 @@ from random import Random
 from fuzz.case import ACCEPT, EITHER, REFUSE, Case
 from fuzz.damage import damage_bytes
 from reorder.config import Data
-from reorder.data import Loader, load_dataset
+from reorder.data.datasets import load_dataset
+from reorder.data.loader import Loader
 
 SHARE, COST = 7, 2
 

@@ -7,7 +7,8 @@ from random import Random
 from fuzz.case import ACCEPT, EITHER, REFUSE, SECRET_NAME, Case, command
 from fuzz.ready import SMALL
 from reorder.config import Experiment, build
-from reorder.experiments.grids import plans_of, tasks_of
+from reorder.experiments.arguments import plans_of
+from reorder.experiments.grids import tasks_of
 from reorder.experiments.presets import preset
 
 SHARE, COST = 20, 3

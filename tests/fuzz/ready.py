@@ -21,7 +21,7 @@ from PIL import Image
 
 from fuzz.case import command
 from reorder.config import Data, build
-from reorder.data import load_dataset
+from reorder.data.datasets import load_dataset
 from reorder.experiments.presets import preset
 
 SMALL = [

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from reorder.cli.commands import main
+from reorder.cli import main
 from reorder.orders.disk import LEFT_BEHIND, discard, replace_file, replacing
 
 
@@ -91,7 +91,7 @@ def test_an_error_of_the_disk_is_one_line_and_never_names_none(monkeypatch, caps
     def fails(**_):
         raise error
 
-    monkeypatch.setattr("reorder.cli.commands.app", fails)
+    monkeypatch.setattr("reorder.cli.app", fails)
     with pytest.raises(SystemExit) as end:
         main()
     assert (end.value.code, capsys.readouterr().err) == (2, line)

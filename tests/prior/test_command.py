@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from reorder.cli.commands import main
+from reorder.cli import main
 from reorder.config import Data, Experiment, Model, Order, Train
 from reorder.data.progress import Display
 from reorder.orders.files import save_order

@@ -6,8 +6,8 @@ import torch
 from sklearn.cluster import MiniBatchKMeans
 
 from reorder.config import Data
-from reorder.data import Images
 from reorder.data.datasets import Memory
+from reorder.data.loader import Images
 from reorder.data.progress import Display
 from reorder.prior import kmeans
 from reorder.prior.kmeans import KMeans, sample_patches

@@ -12,8 +12,7 @@ from safetensors.torch import load_file
 
 from reorder import create_model
 from reorder.config import Data, Experiment, Model, Order, Train
-from reorder.data import DATASETS, load_dataset
-from reorder.data.datasets import Memory
+from reorder.data.datasets import DATASETS, Memory, load_dataset
 from reorder.data.progress import Display, Progress
 from reorder.orders.distances import kendall_tau
 from reorder.orders.files import save_order

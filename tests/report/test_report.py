@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from written_runs import GRID, make_run
 
-from reorder.cli.commands import app
+from reorder.cli import app
 from reorder.report import result_tables
 from reorder.report import write as report
 from reorder.report.results import collect, expand

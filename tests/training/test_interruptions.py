@@ -247,7 +247,7 @@ def forked_in(group):
 def test_a_killed_run_leaves_no_workers_behind(pictures, tmp_path):
     long = on_pictures(pictures, "train.epochs=5000", "train.checkpoint_minutes=0")
     every_epoch = "from reorder.data.datasets import Kept; Kept.largest = 0"  # or they are needed but once
-    code = f"{every_epoch}; from reorder.cli.commands import main; main()"
+    code = f"{every_epoch}; from reorder.cli import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, *long, "--out", tmp_path / "run", "--quiet"],
         start_new_session=True,
@@ -266,7 +266,7 @@ def test_a_killed_run_leaves_no_workers_behind(pictures, tmp_path):
 
 def test_a_file_too_large_for_the_disk_is_one_line_and_leaves_nothing_half_written(tmp_path):
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))"
-    code = f"{limit}; from reorder.cli.commands import main; main()"
+    code = f"{limit}; from reorder.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code, "train", "digits", *OVERRIDES, "--out", tmp_path / "run"],
         capture_output=True,

@@ -52,7 +52,7 @@ def ends_of(processes):
 
 THREADS = """
 import glob
-from reorder.cli.commands import main
+from reorder.cli import main
 try:
     main()
 finally:
@@ -77,7 +77,7 @@ TOGETHER = """
 import os, time
 from pathlib import Path
 import torch._dynamo  # which the first step would import, sooner here than there
-from reorder.cli.commands import main
+from reorder.cli import main
 (Path(__file__).parent / os.environ["RANK"]).touch()
 while not all((Path(__file__).parent / rank).exists() for rank in "01"):
     time.sleep(0.05)

@@ -44,7 +44,9 @@ def accelerator() -> torch.device:
 
 
 class Lost(Exception):
-    """Another process has ended, or does not answer."""
+    """Another process has ended, or does not answer; `status` is what to exit with."""
+
+    status = 1
 
 
 @contextmanager

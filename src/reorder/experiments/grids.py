@@ -6,7 +6,6 @@ meets it. A run is trained by `reorder train --resume DIRECTORY`, which anyone c
 
 import dataclasses
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -15,18 +14,18 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from difflib import get_close_matches
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from reorder.config import Experiment, Model, build, keys_that_matter
-from reorder.data import Dataset, Loader, load_dataset
+from reorder.config import Experiment, Model, keys_that_matter
+from reorder.data.datasets import Dataset, load_dataset
+from reorder.data.loader import Loader
 from reorder.data.ranks import World, accelerator
-from reorder.experiments.presets import PRESETS, preset, with_order
-from reorder.experiments.studies import STUDIES, Planned
+from reorder.experiments.presets import with_order
+from reorder.experiments.studies import Planned
 from reorder.models.classifier import model_of
 from reorder.models.patches import grid_of
 from reorder.orders.named import named_order
@@ -60,90 +59,6 @@ class Task(NamedTuple):
             return self.directory.metrics()
         except ValueError:
             return []
-
-
-# From arguments to plans
-
-
-def plans_of(arguments: list[str]) -> tuple[list[Planned], str]:
-    """The runs that `[STUDY | PRESET | FILE.yaml] [key=v1,v2,... ...]` mean, and a name for them all."""
-    first, grid = (
-        ("digits", arguments) if not arguments or "=" in arguments[0] else (arguments[0], arguments[1:])
-    )
-    if first in STUDIES:
-        plans, name = STUDIES[first](), first.partition("/")[0]  # studies of a kind share runs
-    elif first.endswith((".yaml", ".yml")):
-        plans, name = [Planned(build(Experiment(), Path(first)))], f"{Path(first).stem}-sweep"
-    elif first in PRESETS:
-        plans, name = [Planned(preset(first))], f"{first}-sweep"
-    else:
-        near = get_close_matches(first, [*STUDIES, *PRESETS]) or list(STUDIES)
-        raise ValueError(
-            f"unknown study or preset {first!r}; choose from {', '.join(near)} (`reorder sweep --list` and "
-            "`reorder train --list` show all), or give a YAML file"
-        )
-    axes = [_axis(argument) for argument in grid]
-    keys = [axis[0].partition("=")[0] for axis in axes]
-    if twice := {key for key in keys if keys.count(key) > 1}:
-        raise ValueError(f"{min(twice)} is given twice; separate its values by commas")
-    if axes:
-        points = [partial(build, overrides=list(point)) for point in itertools.product(*axes)]
-        plans = [plan.changed(point) for point in points for plan in plans]
-    if first in STUDIES and len({plan.experiment.data.name for plan in plans}) > 1:
-        plans = [plan.changed(_own_root) for plan in plans]
-    return plans, name
-
-
-def _own_root(experiment: Experiment) -> Experiment:
-    """In a study of several datasets, `data.root` is where they all are, each in a directory of its name."""
-    data = experiment.data
-    root = None if data.root is None else str(Path(data.root) / data.name)
-    return dataclasses.replace(experiment, data=dataclasses.replace(data, root=root))
-
-
-def _axis(argument: str) -> list[str]:
-    """The overrides that `key=v1,v2,...` means."""
-    key, equals, values = argument.partition("=")
-    if not equals or not key:
-        raise ValueError(f"not a key=value,... of a grid: {argument!r}")
-    key, split = full_key(key), split_values(values)
-    if "" in split:
-        raise ValueError(f"{argument}: a value is missing")
-    if key == "train.compare":
-        raise ValueError("a sweep compares its runs itself; leave train.compare away")
-    return [f"{key}={value}" for value in split]
-
-
-def full_key(key: str) -> str:
-    """The configuration key that a short one, such as `seed`, is the end of."""
-    if "." in key:
-        return key
-    known = [
-        f"{section.name}.{field.name}"
-        for section in dataclasses.fields(Experiment)
-        for field in dataclasses.fields(getattr(Experiment(), section.name))
-    ]
-    found = [full for full in known if full.split(".")[1] == key]
-    if len(found) > 1:
-        raise ValueError(f"{key!r} may be {' or '.join(found)}; say which")
-    if not found:
-        near = get_close_matches(key, [full.split(".")[1] for full in known]) or ["seed", "scan", "policy"]
-        raise ValueError(
-            f"unknown key {key!r}; choose from {', '.join(near)}, or a full one such as model.size"
-        )
-    return found[0]
-
-
-def split_values(text: str) -> list[str]:
-    """Values separated by commas, but not by those inside brackets or braces."""
-    depth, values = 0, [""]
-    for letter in text:
-        depth += (letter in "[{") - (letter in "]}")
-        if letter == "," and depth == 0:
-            values.append("")
-        else:
-            values[-1] += letter
-    return values
 
 
 # From plans to runs with names and directories

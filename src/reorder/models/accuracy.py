@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from reorder.data import Loader
+from reorder.data.loader import Loader
 from reorder.data.ranks import gather, on_any, union
 
 # n images, B in a batch

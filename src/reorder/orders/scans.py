@@ -3,14 +3,24 @@
 Every scan starts at the top-left patch and works on any rectangle. `order[slot] = row * columns + column`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from numbers import Integral
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
+
+if TYPE_CHECKING:  # torch is slow to import, and commands that only name scans do without it
+    from torch import Tensor
 
 MOST_PATCHES = 2**22  # 2,048 x 2,048; the paper's largest images, of 5,888 pixels, have 368 x 368
+
+
+def _as_order(patches: np.ndarray) -> Tensor:
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(patches, dtype=np.int64))
 
 
 def _cells(rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
@@ -20,17 +30,17 @@ def _cells(rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _sorted_by(*keys: np.ndarray) -> Tensor:
     """The order that sorts patches by the first key, then the second, and so on."""
-    return torch.from_numpy(np.lexsort(keys[::-1]))
+    return _as_order(np.lexsort(keys[::-1]))
 
 
 def row(rows: int, columns: int) -> Tensor:
     """Row by row from the top, each from left to right."""
-    return torch.arange(rows * columns)
+    return _as_order(np.arange(rows * columns))
 
 
 def column(rows: int, columns: int) -> Tensor:
     """Column by column from the left, each from top to bottom."""
-    return torch.arange(rows * columns).view(rows, columns).T.reshape(-1)
+    return _as_order(np.arange(rows * columns).reshape(rows, columns).T.reshape(-1))
 
 
 def diagonal(rows: int, columns: int) -> Tensor:
@@ -116,7 +126,7 @@ def _walk(lines: np.ndarray, columns: int) -> Tensor:
     count = np.maximum(_length(a), _length(b))
     step = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
     cells = np.repeat(lines[:, 0:2], count, axis=0) + step[:, None] * np.repeat(direction, count, axis=0)
-    return torch.from_numpy(cells[:, 1] * columns + cells[:, 0])
+    return _as_order(cells[:, 1] * columns + cells[:, 0])
 
 
 SCANS: dict[str, Callable[[int, int], Tensor]] = {

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from reorder.config import Experiment
-from reorder.data import Images, load_unlabelled
+from reorder.data.datasets import load_unlabelled
+from reorder.data.loader import Images
 from reorder.data.progress import Display
 from reorder.data.transform import TRANSFORM_VERSION
 from reorder.models.patches import grid_of

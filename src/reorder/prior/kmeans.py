@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reorder.data import Images
+from reorder.data.loader import Images
 from reorder.data.progress import Display
 from reorder.models.patches import patchify, unpatchify
 from reorder.prior.tokenizers import check_codebook_size, choose_codebook_size

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 from torch import Tensor
 
-from reorder.data import Images
+from reorder.data.loader import Images
 from reorder.data.progress import Display
 
 # B images, C channels, H x W pixels, P patch size, N = rows * columns patches, K codes, D values of a code

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from reorder.data import Images
+from reorder.data.loader import Images
 from reorder.data.progress import Display
 from reorder.prior.tokenizers import check_codebook_size, choose_codebook_size
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from reorder.config import Experiment
-from reorder.data import Loader, load_dataset
+from reorder.data.datasets import load_dataset
+from reorder.data.loader import Loader
 from reorder.data.ranks import ALONE, World
 from reorder.models.accuracy import Evaluation, evaluate_loader
 from reorder.models.classifier import Classifier, model_of

@@ -8,7 +8,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from reorder.config import Experiment
-from reorder.data import Loader, load_dataset
+from reorder.data.datasets import load_dataset
+from reorder.data.loader import Loader
 from reorder.data.ranks import ALONE, World
 from reorder.models.classifier import model_of
 from reorder.orders.learner import FixedOrder, OrderLearner, RandomOrder

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 from reorder.config import Experiment
-from reorder.data import Loader
+from reorder.data.loader import Loader
 from reorder.data.ranks import World
 from reorder.models.accuracy import Evaluation
 from reorder.orders.estimators import mean_over_ranks

@@ -1,0 +1,40 @@
+"""`reorder bench`."""
+
+import importlib.util
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from reorder.data.progress import Display
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+
+
+def bench(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="backbones, codes, data, estimators, policy, prior; default: all."),
+    ] = None,
+) -> None:
+    """Measure parts of the program against a peer; needs a source checkout.
+
+    Example: `reorder bench policy`
+    """
+    found = [path.stem for path in sorted(BENCHMARKS.glob("*.py"))]
+    if not found:
+        raise ValueError("the timings are part of the source checkout; clone it and run `make bench` there")
+    for name in names or found:
+        if name not in found:
+            raise ValueError(f"unknown benchmark {name!r}; choose from {', '.join(found)}")
+        Display().console.print(load_benchmark(name).table())
+
+
+def load_benchmark(name: str) -> Any:
+    """A module of benchmarks, which are no part of the package."""
+    specification = importlib.util.spec_from_file_location(f"benchmarks.{name}", BENCHMARKS / f"{name}.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module

@@ -1,0 +1,70 @@
+"""`reorder evaluate`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def evaluate(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN | A B", help="A run to evaluate, or two to compare.")
+    ],
+    order: Annotated[Path | None, typer.Option(help="Order file to read in; default: the run's own.")] = None,
+    data: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Other data; repeat for more keys.")
+    ] = None,
+    sensitivity: Annotated[
+        bool, typer.Option("--sensitivity", help="Compare all scans, a random and the reversed own order.")
+    ] = False,
+) -> None:
+    """Evaluate a run's last checkpoint, or compare two finished runs image by image.
+
+    One run: top-1, top-5 and loss, with bootstrap standard errors and 95% intervals; they and the
+    correctness of each image are kept in RUN/evaluations. Other data are prepared as they would be for
+    training. Two runs: the paired difference in top-1, A minus B, and McNemar's test.
+
+    Example: `reorder evaluate runs/spiral-1 --order runs/row/order.json`
+
+    Example: `reorder evaluate runs/spiral-1 --data root=DIR`
+
+    Example: `reorder evaluate runs/spiral-1 --sensitivity` (how well it reads in other orders than its own)
+
+    Example: `reorder evaluate runs/spiral-1 runs/row`
+    """
+    if len(runs) > 2:
+        raise ValueError(f"give one run to evaluate or two to compare, not {len(runs)}")
+    from reorder.data.progress import Display
+    from reorder.data.ranks import join
+    from reorder.report.evaluation import (
+        compare_runs,
+        describe_difference,
+        describe_evaluation,
+        evaluate_run,
+        order_sensitivity,
+    )
+    from reorder.report.tables import terminal_table
+    from reorder.runs.directory import RunDir
+
+    directories = [RunDir(path) for path in runs]
+    if len(directories) == 1 and sensitivity:
+        if order is not None:
+            raise ValueError("--sensitivity chooses its own orders; leave --order away")
+        with join() as world:
+            display, table = Display(not world.first), order_sensitivity(directories[0], data or [], world)
+        display.console.print(terminal_table(table))
+        display.say(f"saved: {directories[0].path / 'evaluations' / f'{table.name}.md'}")
+        return
+    if len(directories) == 1:
+        with join() as world:
+            where, result = evaluate_run(directories[0], order, data or [], world)
+        Display(not world.first).say(f"{describe_evaluation(result)}\nsaved: {where}")
+        return
+    if order is not None or data or sensitivity:
+        raise ValueError(
+            "--order, --data and --sensitivity are for one run; repeat --data for each key=value"
+        )
+    a, b = directories
+    if a.path.resolve() == b.path.resolve():
+        raise ValueError(f"{a.path} and {b.path} are the same run; give another one to compare it with")
+    Display().say(describe_difference(a, b, compare_runs(a, b)))

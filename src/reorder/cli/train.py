@@ -1,0 +1,80 @@
+"""`reorder train`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reorder.config import notes
+from reorder.experiments.arguments import parse
+from reorder.experiments.presets import PRESETS, describe, preset
+
+
+def train(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PRESET | FILE.yaml] [key=value ...]", help="What to train; default: digits."
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Run directory; default: runs/NAME.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this directory.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Draw no figures and no page.")] = False,
+    list_presets: Annotated[bool, typer.Option("--list", help="List the presets and exit.")] = False,
+) -> None:
+    """Train a model, with a fixed order or one that is learned.
+
+    Keys: model.name, model.size, model.image_size, model.patch_size, model.options.\\*, data.name, data.root,
+    data.augment, train.epochs, train.batch_size, train.learning_rate, train.seed, train.compare, train.track,
+    order.scan, order.policy, order.estimator, order.temperature, order.learning_rate, and more in a run's
+    config.yaml.
+
+    Example: `reorder train digits order.scan=spiral train.seed=1 --out runs/spiral-1`
+
+    Example: `reorder train --resume runs/spiral-1` (with `train.epochs=300` to make it longer)
+
+    Example: `torchrun --nproc-per-node 2 -m reorder train digits`
+    """
+    if list_presets:
+        width = max(map(len, PRESETS))
+        for name in PRESETS:
+            print(f"{name:{width}}  {describe(preset(name))}")
+        return
+    if resume is not None and out is not None:
+        raise ValueError("--resume continues in its own directory; leave --out away")
+    if resume is None:
+        experiment, name = parse(arguments or [])
+    from reorder.data.progress import Display
+    from reorder.data.ranks import join
+    from reorder.report.tables import terminal_table
+    from reorder.report.write import write_report, write_run_figures
+    from reorder.runs.directory import RunDir
+    from reorder.training.continuing import continued, reopen
+    from reorder.training.loop import train as train_one
+    from reorder.training.loop import train_with_comparison
+    from reorder.training.signals import StopSignals
+
+    if resume is not None:
+        directory = RunDir(resume)
+        experiment = continued(directory.experiment(), arguments or [])
+    else:
+        directory = RunDir(out if out is not None else Path("runs") / name)
+    with join(experiment.train.timeout_minutes) as world:
+        display = Display(quiet or not world.first)
+        if resume is not None:
+            experiment = reopen(directory, arguments or [], display)
+        for note in notes(experiment):
+            display.say(f"note: {note}")
+        with StopSignals().watched() as stop:
+            if experiment.train.compare:
+                runs = train_with_comparison(experiment, directory, display, world, stop)
+            else:
+                train_one(experiment, directory, display, world, stop)
+                runs = [directory]
+        if world.first and not no_report:
+            for run in runs:
+                write_run_figures(run)
+            page, (first, *_) = write_report(runs, directory.path / "report")
+            display.console.print(terminal_table(first, shown=6))
+            display.say(f"report: {page}")
