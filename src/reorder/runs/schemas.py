@@ -42,7 +42,6 @@ POLICIES = ("none", "noise", "global", "random")
 SUMMARY = {
     "model": one_of(BACKBONES),
     "size": TEXT,
-    "data": TEXT,
     "grid": list_of(whole(1), 2),
     "scan": TEXT,
     "order_file?": OBJECT,
