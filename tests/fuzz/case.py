@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import reorder
-from reorder.cli import commands as cli
+from reorder import cli
 
 PACKAGE = str(Path(reorder.__file__).parent)
 
