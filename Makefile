@@ -1,5 +1,6 @@
 # make demo   set up and learn a patch order on the embedded digits
 # make test   set up and run the tests
+# make test-fast   set up and run the tests that neither train nor start processes
 # make test-browser   set up and test the report's page in chromium
 # make lint   set up and run the style and type checks
 # make mutants   set up and count the wrong programs that the tests notice; takes long
@@ -16,6 +17,9 @@ demo: .venv/ready
 
 test: .venv/ready
 	OMP_NUM_THREADS=1 MPLBACKEND=agg $(RUN)python -m pytest -n $(JOBS)
+
+test-fast: .venv/ready
+	OMP_NUM_THREADS=1 MPLBACKEND=agg $(RUN)python -m pytest -n $(JOBS) -m 'not slow'
 
 # Without chromium, and without the right to install it, these tests are skipped, and say so.
 test-browser: .venv/browser
@@ -58,4 +62,4 @@ bench: .venv/ready
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: demo test test-browser lint mutants torture fuzz bench clean
+.PHONY: demo test test-fast test-browser lint mutants torture fuzz bench clean

@@ -7,6 +7,9 @@ from rich.console import Console
 
 from reorder.cli.bench import BENCHMARKS, load_benchmark
 
+pytestmark = pytest.mark.slow  # it trains, or starts processes
+
+
 NAMES = [path.stem for path in sorted(BENCHMARKS.glob("*.py"))]
 
 

@@ -10,6 +10,9 @@ import pytest
 
 from reorder.cli import main
 
+pytestmark = pytest.mark.slow  # it trains, or starts processes
+
+
 TINY = ["model.patch_size=4", "train.epochs=2", "train.batch_size=512", "order.scan=column"]
 
 

@@ -14,6 +14,8 @@ from reorder.experiments.arguments import plans_of
 from reorder.experiments.forecast import Pace, forecast
 from reorder.experiments.grids import tasks_of
 
+pytestmark = pytest.mark.slow  # it trains, or starts processes
+
 
 def tasks(out, *arguments, epochs="10"):
     return tasks_of(plans_of(["digits", "policy=none", f"train.epochs={epochs}", *arguments])[0], out)

@@ -15,6 +15,8 @@ from reorder.experiments.grids import last_words, name_of, tasks_of, trouble, wi
 from reorder.experiments.presets import preset
 from reorder.runs.directory import RunDir
 
+pytestmark = pytest.mark.slow  # it trains, or starts processes
+
 
 def test_a_grid_is_every_combination(tmp_path):
     plans, name = plans_of(["digits", "model.name=vit,mamba", "scan=row,column", "seed=0,1,2"])

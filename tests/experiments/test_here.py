@@ -22,6 +22,8 @@ from reorder.experiments import here as processes
 from reorder.experiments.grids import start
 from reorder.experiments.here import Machine, Sweep, Working, run_here
 
+pytestmark = pytest.mark.slow  # it trains, or starts processes
+
 
 def test_jobs_share_all_cores_however_many_are_asked_for(monkeypatch):
     monkeypatch.setattr(processes, "cores", lambda: 64)

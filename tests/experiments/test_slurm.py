@@ -10,6 +10,8 @@ from tiny_sweeps import LONG, TINY, learned, needs_proc, pids_of, tasks, wait_fo
 
 from reorder.experiments.slurm import _parameter, grouped, launcher, submit
 
+pytestmark = pytest.mark.slow  # it trains, or starts processes
+
 
 @pytest.mark.parametrize("gpus", [0, 1, 2, 4])
 def test_a_job_with_several_gpus_has_a_process_for_each(monkeypatch, gpus):

@@ -24,6 +24,9 @@ from fuzz.case import (
     Case,
 )
 
+pytestmark = pytest.mark.slow  # it trains, or starts processes
+
+
 TESTS = Path(__file__).parents[1]
 
 

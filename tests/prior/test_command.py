@@ -21,6 +21,9 @@ from reorder.training import loop as training
 from reorder.training import prior_choice as choice
 from reorder.training.continuing import continued
 
+pytestmark = pytest.mark.slow  # it trains, or starts processes
+
+
 QUIET = Display(quiet=True)
 
 

@@ -30,6 +30,9 @@ from reorder.runs.trained import load_trained
 from reorder.training import loop as training
 from reorder.training.signals import StopSignals
 
+pytestmark = pytest.mark.slow  # it trains, or starts processes
+
+
 MODEL = Model(name="transformer_xl", size="mini", image_size=8, patch_size=4)
 
 

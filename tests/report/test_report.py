@@ -16,6 +16,8 @@ from reorder.report import write as report
 from reorder.report.results import collect, expand
 from reorder.report.write import MOST_POLICIES, Options, policies_to_show, write_report
 
+pytestmark = pytest.mark.slow  # it trains, or starts processes
+
 
 def test_a_report_is_made_from_small_files_alone(sweep, tmp_path, monkeypatch):
     counted = json.loads((Path(__file__).parents[2] / "docs" / "coverage.json").read_text())

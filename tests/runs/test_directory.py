@@ -21,6 +21,8 @@ from reorder.runs.directory import Checkpoint, RunDir
 from reorder.training import loop as training
 from reorder.training.continuing import reopen
 
+pytestmark = pytest.mark.slow  # it trains, or starts processes
+
 
 def forked(work):
     """Do something in a process of its own; its status, negative for the signal that killed it."""

@@ -16,6 +16,8 @@ from reorder.training import loop as training
 from reorder.training import setup as running
 from reorder.training.state import unwrapped
 
+pytestmark = pytest.mark.slow  # it trains, or starts processes
+
 
 def test_two_processes_equal_one_with_the_same_global_batch(whole, tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

@@ -35,6 +35,8 @@ from reorder.training.checkpoint import restore, save
 from reorder.training.continuing import continued, reopen
 from reorder.training.signals import Stopped, StopSignals
 
+pytestmark = pytest.mark.slow  # it trains, or starts processes
+
 
 def test_a_full_disk_leaves_the_last_checkpoint_and_the_run_continues(whole, tmp_path, monkeypatch):
     directory = RunDir(tmp_path / "run")

@@ -14,6 +14,9 @@ from reorder.config import Experiment, build, keys_that_matter
 from reorder.runs.directory import RunDir
 from reorder.training import loop as training
 
+pytestmark = pytest.mark.slow  # it trains, or starts processes
+
+
 TRAIN = ["train", "digits", *OVERRIDES, "--quiet", "--no-report"]
 
 

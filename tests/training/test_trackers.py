@@ -17,6 +17,9 @@ import torch
 from reorder.config import Experiment, Train
 from reorder.training import trackers as track
 
+pytestmark = pytest.mark.slow  # it trains, or starts processes
+
+
 LINE = {"epoch": 2, "step": 20, "stage": "policy", "loss": 1.5, "top1": 0.25, "baseline": None}
 NUMBERS = {"epoch": 2, "loss": 1.5, "top1": 0.25}
 LOGITS = torch.tensor([0.0, -1.0, -0.5, -0.25, -0.75, -0.1])

@@ -27,6 +27,9 @@ from reorder.runs.directory import RunDir
 from reorder.training import loop as training
 from reorder.training.signals import Stopped
 
+pytestmark = pytest.mark.slow  # it trains, or starts processes
+
+
 QUIET = Display(quiet=True)
 
 
