@@ -324,7 +324,7 @@ def test_damaged_checkpoints_do_not_push_out_sound_ones(tmp_path, keep):
     (folder / "step-000000015" / "sha256.json").write_text("{}")
     checkpoint, damaged = directory.load_checkpoint()
     assert (checkpoint.state["step"], damaged) == (10, ["step-000000015"])
-    directory.save_checkpoint(11, checkpoint, keep)
+    directory.save_checkpoint(11, checkpoint._replace(state=checkpoint.state | {"step": 11}), keep)
     kept = sorted(path.name for path in folder.glob("step-*"))
     assert kept == ["step-000000010", "step-000000011"][-keep:]
     assert directory.load_checkpoint()[1] == []
