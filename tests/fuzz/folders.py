@@ -10,7 +10,7 @@ from fuzz.case import ACCEPT, EITHER, REFUSE, SAY, Case
 from reorder.config import Data
 from reorder.data import Dataset, Loader, load_dataset, load_unlabelled
 
-SHARE, COST = 6, 2
+SHARE, COST = 8, 2
 
 Change = Callable[[Random, Path], tuple[str, str]]
 

@@ -17,7 +17,7 @@ from fuzz.ready import PIXELS
 from reorder.config import Data
 from reorder.data import Loader, load_dataset
 
-SHARE, COST = 14, 2
+SHARE, COST = 16, 2
 
 
 class Made(NamedTuple):

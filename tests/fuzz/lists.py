@@ -10,7 +10,7 @@ from fuzz.damage import damage_bytes
 from reorder.config import Data
 from reorder.data import Loader, load_dataset
 
-SHARE, COST = 7, 2
+SHARE, COST = 8, 2
 
 GOOD = [f"train/{name}/{number}.png" for name in ("dark", "light") for number in range(3)]
 BAD = [
