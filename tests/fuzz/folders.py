@@ -11,7 +11,7 @@ from reorder.config import Data
 from reorder.data.datasets import Dataset, load_dataset, load_unlabelled
 from reorder.data.loader import Loader
 
-SHARE, COST = 6, 2
+SHARE, COST = 8, 2
 
 Change = Callable[[Random, Path], tuple[str, str]]
 

@@ -18,7 +18,7 @@ from reorder.config import Data
 from reorder.data.datasets import load_dataset
 from reorder.data.loader import Loader
 
-SHARE, COST = 14, 2
+SHARE, COST = 16, 2
 
 
 class Made(NamedTuple):

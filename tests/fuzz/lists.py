@@ -11,7 +11,7 @@ from reorder.config import Data
 from reorder.data.datasets import load_dataset
 from reorder.data.loader import Loader
 
-SHARE, COST = 7, 2
+SHARE, COST = 8, 2
 
 GOOD = [f"train/{name}/{number}.png" for name in ("dark", "light") for number in range(3)]
 BAD = [

@@ -7,7 +7,7 @@ from fuzz.case import ACCEPT, EITHER, REFUSE, SAY, Case, command
 from fuzz.drawing import without_drawing
 from fuzz.ready import SMALL, TRAIN
 
-SHARE, COST = 6, 5
+SHARE, COST = 5, 5
 
 NUMBERS = ["0", "-1", "abc", "1.5", "", "nan", "9" * 30, "1e3", "100000", "4294967296", "[/x]"]
 PATHS = [

@@ -9,7 +9,7 @@ from fuzz.case import ACCEPT, EITHER, REFUSE, Case, command
 from fuzz.damage import as_json, damage_bytes, damage_json
 from reorder.orders.files import OrderFile, load_order
 
-SHARE, COST = 22, 1
+SHARE, COST = 24, 1
 
 
 def make(random: Random, folder: Path, ready: Path) -> Case:

@@ -18,7 +18,7 @@ from fuzz.case import ACCEPT, EITHER, REFUSE, SECRET_NAME, Case, command, leaks
 from fuzz.damage import as_json, damage_bytes, damage_json, short
 from fuzz.drawing import without_drawing
 
-SHARE, COST = 11, 20
+SHARE, COST = 8, 20
 
 NO_NUMBERS: list[Any] = [None, "0.5", [], {}, True, float("nan"), float("inf"), -1, 10**400]
 # Values of summary.json that no finished run has; a report needs each of these keys.
