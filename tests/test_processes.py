@@ -254,14 +254,15 @@ class Screen(io.StringIO):
 def test_the_screen_says_what_runs_what_is_done_what_failed_and_how_long_is_left(tmp_path, monkeypatch):
     early, good, bad, slow = tasks([*TINY[:3], "train.epochs=4", "seed=0,1,2,3"], tmp_path)
     status = {}  # of the processes that ended
+    sound = make_run(tmp_path / "sound").summary()
 
     def trained(task, *top1):
         task.directory.create(task.experiment)
-        task.directory.write_metrics([{"validation_top1": value} for value in top1])
+        task.directory.write_metrics([{"validation_top1": value, "validation_loss": 1.0} for value in top1])
 
     def finish(task, top1):
         trained(task, 0.1, 0.2, 0.3, top1)
-        task.directory.write_summary({"top1": top1})
+        task.directory.write_summary(sound | {"top1": top1})
         status[task.name] = 0
 
     def after_a_minute():

@@ -69,9 +69,9 @@ def test_a_kill_before_any_call_leaves_the_newest_whole_checkpoint(whole, tmp_pa
     assert 10 < at_call < 199
 
 
-def test_ten_kills_of_a_training_change_nothing():
+def test_kills_full_disks_and_other_writers_change_nothing():
     script = Path(__file__).parent / "torture.py"
-    counts = ["--calls", "10", "--times", "0", "--signals", "0", "--full", "2", "--writers", "1"]
+    counts = ["--calls", "10", "--times", "2", "--signals", "2", "--full", "2", "--writers", "1"]
     done = subprocess.run([sys.executable, script, *counts], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -21,12 +21,14 @@ import time
 import traceback
 from collections import Counter
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from short_runs import QUIET, assert_same, experiment
 
 from reorder import train as training
+from reorder.config import Data
 from reorder.distributed import Stopped
 from reorder.run_dir import RunDir
 
@@ -37,8 +39,9 @@ LIFE_CALLS = 160  # to the file system, of a life that is killed: some six check
 
 
 def settings(seed=0):
-    """A checkpoint after every step, and at the end of every epoch a second one of the same step."""
-    return experiment(checkpoint_steps=1, seed=seed)
+    """18 checkpoints: one after every step, and at the end of each epoch a second one of the same step."""
+    few = Data(augment="flip", train_images=160, validation_images=40)
+    return replace(experiment(batch_size=32, checkpoint_steps=1, seed=seed), data=few)
 
 
 class Life:

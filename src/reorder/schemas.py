@@ -93,7 +93,6 @@ FLOATS = (np.float64, np.float32)
 SUMMARY = {
     "model": one_of(BACKBONES),
     "size": TEXT,
-    "data": TEXT,
     "grid": list_of(whole(1), 2),
     "scan": TEXT,
     "order_file?": OBJECT,

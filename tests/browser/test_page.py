@@ -183,12 +183,13 @@ def test_names_cannot_break_the_page(tmp_path, make_run):
 def test_what_is_not_a_number_is_left_out(tmp_path, make_run):
     run = make_run(tmp_path / "run", epochs=3)
     lines = run.metrics()
-    lines[1] |= {"validation_loss": float("nan"), "validation_top1": float("inf")}
+    lines[0] |= {"validation_loss": float("inf")}
+    lines[1] |= {"validation_loss": float("nan")}
     run.write_metrics(lines)
     table = TABLE._replace(rows=[("row", Number(float("nan")), "none")])
     page.write_page(tmp_path / "index.html", "Orders", [table], [], collect([run]).results)
     reader, data = read(tmp_path / "index.html")
-    assert (data["runs"][0]["loss"][2], data["runs"][0]["top1"][2]) == (None, None)
+    assert data["runs"][0]["loss"][:3] == [None, None, None]
     assert not any("data-value" in attributes for _, attributes in reader.tags)
 
 
