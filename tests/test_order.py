@@ -58,6 +58,9 @@ def test_kendall_tau_counts_discordant_pairs():
     assert orders.kendall_tau(identity, identity.flip(0)) == -1
     # One of the six pairs is read the other way round: (5 - 1) / 6.
     assert orders.kendall_tau(identity, torch.tensor([0, 1, 3, 2])) == pytest.approx(4 / 6)
+    # Of six pairs both read three alike: 1 before 0, 1 before 2, 3 before 0.
+    assert orders.kendall_tau(torch.tensor([3, 1, 0, 2]), torch.tensor([1, 2, 3, 0])) == pytest.approx(0)
+    assert orders.kendall_tau(torch.tensor([1, 2, 0, 3]), torch.tensor([1, 2, 0, 3])) == 1
 
 
 def test_order_files_round_trip_with_their_provenance(tmp_path):
