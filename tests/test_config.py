@@ -172,6 +172,10 @@ def test_nothing_is_filled_in_from_the_environment_or_elsewhere(tmp_path, monkey
         (r'data.root="\0"', r"data.root: cannot use the path"),
         ("train.epochs=1:30:00", "train.epochs: .*'1:30:00'"),
         ("model.options.=5", "unknown key 'model.options.'; choose from"),
+        (
+            "train.epochs=" + "a" * 5000,
+            "train.epochs: a text of 5000 characters; no value has more than 4096",
+        ),
         ("train.decay_all=2", "train.decay_all is true or false, got 2"),
         ("train.checkpoint_steps=-1", "train.checkpoint_steps must be a finite number of at least 0, got -1"),
         ("order.baseline_start=one", "order.baseline_start: unknown value 'one'; choose from first, zero"),

@@ -342,6 +342,7 @@ _SWITCHES = {
     if isinstance(value, bool)
 }
 DEEPEST = 6  # levels of nested values; model.options.KEY has three
+LONGEST = 4096  # characters of a value; no path is longer
 LARGEST_FILE = 1_000_000  # bytes; a complete configuration has about 1,500
 
 
@@ -380,6 +381,8 @@ def _check(value: Any, key: str = "", depth: int = 0) -> None:
             if isinstance(value, dict) and not isinstance(name, str):
                 raise ValueError(f"{key or 'the configuration'}: {name!r} is not the name of a key")
             _check(inner, f"{key}.{name}" if key else str(name), depth + 1)
+    elif isinstance(value, str) and len(value) > LONGEST:
+        raise ValueError(f"{key}: a text of {len(value)} characters; no value has more than {LONGEST}")
     elif value == "???":  # which OmegaConf would take for a value that comes later
         raise ValueError(f"{key}: no value given")
     elif key in _SWITCHES and isinstance(value, int) and value not in (0, 1):

@@ -106,7 +106,8 @@ def _not_on_purpose(error: Exception) -> str:
         return "" if error.filename is not None and error.strerror else "an error that names no file"
     if isinstance(error, cli.UsageError):
         return ""
-    if type(error) is not ValueError or not str(error).strip():
+    ours = type(error) is ValueError or type(error).__module__.startswith("reorder.")
+    if not ours or not str(error).strip():
         return "an error of a library"
     last = traceback.extract_tb(error.__traceback__)[-1]
     if not last.filename.startswith(PACKAGE):

@@ -60,20 +60,20 @@ def make(random: Random, folder: Path, ready: Path) -> Case:
     )
 
 
-Found = tuple[str, Path, Path]  # what was said, the path that it is about, and where a report is
+Found = tuple[str, Path | None, Path]  # what was said, the path that it must name, and where a report is
 
 
 def _wrong(found: Found) -> str:
     """A name that is not said as it is, or is read as HTML."""
     said, path, out = found
-    if path.name.isprintable() and str(path) not in said:
+    if path is not None and path.name.isprintable() and str(path) not in said:
         return f"the name is not said as it is: {said[-200:]!r}"
     if "\x1b" in said:
         return "a name controls the terminal"
     for file in files_below(out):
         text = file.read_text(errors="replace") if file.suffix in (".html", ".md") else ""
         for markup in MARKUP:
-            if markup in str(path) and path.name in text:
+            if path is not None and markup in str(path) and path.name in text:
                 return f"{file.name} has the name as HTML"
     return ""
 
@@ -108,7 +108,7 @@ def _evaluate(path: Path, folder: Path, ready: Path) -> Found:
 
 
 def _train(path: Path, folder: Path, ready: Path) -> Found:
-    return command(*TRAIN[:-1], "--out", _safe(path)) + str(path), path, folder / "out"
+    return command(*TRAIN[:-1], "--out", _safe(path)), None, folder / "out"
 
 
 def _resume(path: Path, folder: Path, ready: Path) -> Found:
@@ -121,7 +121,7 @@ def _order(path: Path, folder: Path, ready: Path) -> Found:
     path.parent.mkdir(exist_ok=True)
     shutil.copy(ready / "runs/learned/order.json", path)
     run = _copy(ready, "learned", folder / "run")
-    return command("evaluate", run, "--order", _safe(path)) + str(path), path, folder / "out"
+    return command("evaluate", run, "--order", _safe(path)), run, folder / "out"
 
 
 def _missing(path: Path, folder: Path, ready: Path) -> Any:

@@ -215,9 +215,9 @@ def make(random: Random, folder: Path, ready: Path) -> Case:
     override, expect = _wrong_one(random, kind)
     arguments = [override]
     if random.random() < 0.3:
-        arguments.insert(
-            random.randrange(2), random.choice(["train.seed=1", "order.scan=spiral", "data.augment=none"])
-        )
+        another = random.choice(["train.seed=1", "order.scan=spiral", "data.augment=none"])
+        if another.partition("=")[0] != override.partition("=")[0]:
+            arguments.insert(random.randrange(2), another)
     if expect == REFUSE and random.random() < 0.1 and "\x00" not in override:
         return Case(
             f"train {override[:80]!r}", REFUSE, lambda: command("train", "digits", *SMALL, *arguments)

@@ -231,3 +231,26 @@ def test_every_rule_refuses_what_is_not_meant(rules):
     for key, rule in rules.items():
         with pytest.raises(ValueError, match=r'must be .*, found |lacks "'):
             check({key: object()}, {key: rule})
+
+
+def test_a_policy_that_unpacks_beyond_the_limit_is_not_unpacked(run, monkeypatch):
+    with np.load(run.path / "policy.npz") as found:
+        arrays = dict(found)
+    np.savez_compressed(run.path / "policy.npz", **arrays | {"logits": np.zeros((40, 10**6), np.float32)})
+    monkeypatch.setattr(np, "load", None)
+    with pytest.raises(
+        ValueError, match=r"policy.npz is damaged: it unpacks to 16\d* bytes, more than the limit"
+    ):
+        read(run.path / "policy.npz")
+
+
+def test_a_reduction_without_its_error_is_no_prior(tmp_path):
+    orders = {"row": {"unigram": {"reduction": 1.0}, "bigram": {"one_stream": 2.0}}}
+    (tmp_path / "prior.json").write_text(json.dumps({"grid": [2, 2], "orders": orders}))
+    with pytest.raises(ValueError, match=r'"orders.row.unigram" lacks "reduction_sem"'):
+        read(tmp_path / "prior.json", "drawn prior")
+
+
+def test_weights_are_read_from_a_directory_whose_name_is_no_text(whole, tmp_path):
+    directory = RunDir(shutil.copytree(whole.path, tmp_path / "\udcff"))
+    assert directory.load_checkpoint()[1] == []

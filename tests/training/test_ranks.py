@@ -43,7 +43,7 @@ def ends_of(processes):
     ends = []
     try:
         for process in processes:
-            output, errors = process.communicate(timeout=240)
+            output, errors = process.communicate(timeout=600)
             lines = [line for line in errors.splitlines() if not line.startswith("[")]
             ends.append((process.returncode, output, lines))
     finally:
@@ -103,7 +103,7 @@ def test_a_rank_says_in_one_line_that_another_hangs_or_has_ended(tmp_path, numbe
     (tmp_path / "together.py").write_text(TOGETHER)
     ranks = start_ranks(tmp_path / "together.py", *long, "--out", tmp_path / "run")
     try:
-        wait_for(lambda: list(tmp_path.glob("run/checkpoints/step-*")), seconds=240)
+        wait_for(lambda: list(tmp_path.glob("run/checkpoints/step-*")), seconds=600)
         ranks[1].send_signal(number)
         ((status, _, lines),) = ends_of(ranks[:1])
     finally:
