@@ -304,8 +304,15 @@ MUTANTS = [
     Mutant("runs/statistics.py", "np.mean(known, axis=0).std()", "np.concatenate(known).std()", RESULTS),
     Mutant("report/results.py", "int(part) if part.isdecimal() else part", "part", RESULTS),
     Mutant("runs/statistics.py", "count * len(shared), count", "len(shared), count", RESULTS),
-    Mutant("runs/statistics.py", "mean.seeds - 1))", "mean.seeds))", f"{COMPARISONS} test_result_tables.py"),
-    Mutant("runs/statistics.py", "float(2 * t.sf(", "float(t.sf(", f"{COMPARISONS} test_result_tables.py"),
+    Mutant(
+        "runs/statistics.py",
+        "mean.seeds - 1))",
+        "mean.seeds))",
+        f"{COMPARISONS} report/test_result_tables.py",
+    ),
+    Mutant(
+        "runs/statistics.py", "float(2 * t.sf(", "float(t.sf(", f"{COMPARISONS} report/test_result_tables.py"
+    ),
     Mutant("runs/statistics.py", "(treatments - 1) * (blocks - 1)", "treatments * (blocks - 1)", COMPARISONS),
     Mutant("report/comparisons.py", "self.error**2 / 2", "self.error**2", COMPARISONS),
     Mutant(

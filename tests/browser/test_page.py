@@ -237,7 +237,7 @@ def luminance(colour):
 
 @pytest.mark.parametrize("scheme", [0, 1])
 def test_colours_have_the_contrast_of_wcag_aa(scheme):
-    style = (files("reorder") / "page_assets" / "page.css").read_text()
+    style = (files("reorder.report") / "page_assets" / "page.css").read_text()
     block = re.findall(r":root \{(.*?)\}", style, re.DOTALL)[scheme]
     colours = dict(re.findall(r"--([\w-]+): (#\w{6})", block))
 

@@ -23,7 +23,7 @@ def tasks(out, *arguments, epochs="10"):
 
 def trained(task, epochs):
     task.directory.create(task.experiment)
-    task.directory.write_metrics([{"validation_top1": 0.5, "validation_loss": 1.0}] * epochs)
+    task.directory.write_metrics([{"epoch": 1, "validation_top1": 0.5, "validation_loss": 1.0}] * epochs)
 
 
 @pytest.fixture

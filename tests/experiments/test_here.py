@@ -260,7 +260,9 @@ def test_the_screen_says_what_runs_what_is_done_what_failed_and_how_long_is_left
 
     def trained(task, *top1):
         task.directory.create(task.experiment)
-        task.directory.write_metrics([{"validation_top1": value, "validation_loss": 1.0} for value in top1])
+        task.directory.write_metrics(
+            [{"epoch": 1, "validation_top1": value, "validation_loss": 1.0} for value in top1]
+        )
 
     def finish(task, top1):
         trained(task, 0.1, 0.2, 0.3, top1)

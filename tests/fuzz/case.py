@@ -14,6 +14,7 @@ from unittest import mock
 
 import reorder
 from reorder import cli
+from reorder.data.notes import note
 
 PACKAGE = str(Path(reorder.__file__).parent)
 
@@ -66,6 +67,7 @@ def judge(case: Case, limit: AbstractContextManager) -> Verdict:
     try:
         with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings(), limit:
             warnings.simplefilter("ignore")
+            note.cache_clear()  # a note is said once in a process; here every input is a user of its own
             result = case.use()
     except (ValueError, OSError, cli.UsageError) as error:
         return _judge_refusal(case, error, out.getvalue() + err.getvalue())

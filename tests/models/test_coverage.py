@@ -7,6 +7,7 @@ import torch
 
 import reorder
 from reorder.models import coverage as analysis
+from reorder.models.layers import Size
 
 SIDE = 7  # 224 pixels in patches of 32: 49 patches and a class token
 
@@ -40,16 +41,14 @@ def test_longformer_is_a_window_and_the_class_token(found):
 
 def test_longformers_pattern_is_what_its_gradients_say():
     torch.manual_seed(0)
-    model = reorder.create_model(
-        "longformer", reorder.backbones.Size(12, 1, 3), 32, 4, window=4, classes=2
-    ).eval()
+    model = reorder.create_model("longformer", Size(12, 1, 3), 32, 4, window=4, classes=2).eval()
     tokens = model.tokens(torch.randn(1, 3, 32, 32)).detach()
     assert torch.equal(analysis._by_gradient(model.backbone, tokens), model.backbone.attends(65))
 
 
 def test_a_segmented_transformer_xl_and_a_one_way_mamba_see_less():
     images = torch.randn(1, 3, 16, 16)
-    one_layer = reorder.backbones.Size(12, 1, 3)
+    one_layer = Size(12, 1, 3)
     segmented = reorder.create_model("transformer_xl", one_layer, 16, 4, segment=4, memory=2)
     seen = analysis.attends(segmented, images)
     # Slot 10 is in the segment of slots 9..12, which remembers slots 7 and 8.

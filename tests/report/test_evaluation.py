@@ -169,7 +169,7 @@ def test_the_stages_of_a_run_do_not_move_with_the_data_it_is_evaluated_on(tmp_pa
 
 def test_a_fixed_order_needs_nothing_of_the_data_that_it_was_trained_on(row):
     (tensors, state), _ = row.load_checkpoint()
-    row.save_checkpoint(state["step"] + 1, Checkpoint(tensors, state | {"metrics": []}), keep=1)
+    row.save_checkpoint(state["step"], Checkpoint(tensors, state | {"metrics": []}), keep=1)
     config = (row.path / "config.yaml").read_text().replace("name: digits", "name: image_folder")
     (row.path / "config.yaml").write_text(config.replace("root: null", "root: /on/another/machine"))
     _, result = evaluate_run(row, None, ["name=digits", "root=null"])

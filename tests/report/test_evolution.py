@@ -9,6 +9,7 @@ from scipy import stats
 import reorder
 from reorder.report import evolution as ev
 from reorder.report.policy_figures import chosen_moments, evolution_figure, write_animation
+from reorder.runs.statistics import student_interval
 
 
 def test_footrule_against_its_definition_and_its_largest_value():
@@ -67,8 +68,8 @@ def test_centre_shift_is_positive_when_the_centre_is_read_earlier():
 def test_students_interval_against_scipy():
     values = [6.8, -2.2, 1.0, 4.0]
     expected = stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
-    assert ev.student_interval(values) == pytest.approx(expected)
-    assert ev.student_interval([1.0]) is None
+    assert student_interval(values) == pytest.approx(expected)
+    assert student_interval([1.0]) is None
 
 
 def test_tracked_patches():

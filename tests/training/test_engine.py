@@ -14,6 +14,7 @@ from reorder.data.ranks import World
 from reorder.runs.directory import RunDir
 from reorder.training import loop as training
 from reorder.training import setup as running
+from reorder.training import step
 from reorder.training.state import unwrapped
 
 pytestmark = pytest.mark.slow  # it trains, or starts processes
@@ -41,14 +42,14 @@ def test_two_processes_equal_one_with_the_same_global_batch(whole, tmp_path):
 
 
 def test_a_step_that_is_not_finite_is_skipped_and_ten_stop_the_run(tmp_path, monkeypatch):
-    backward = training.backward_parts
+    backward = step.read_batch
     bad = {2, 6}
 
     def poisoned(run, images, labels, order):
         losses, right = backward(run, images, labels, order)
         return (losses * float("nan") if run.step in bad else losses), right
 
-    monkeypatch.setattr(training, "backward_parts", poisoned)
+    monkeypatch.setattr(step, "read_batch", poisoned)
     summary = training.train(experiment(), RunDir(tmp_path / "few"), QUIET)
     assert summary["skipped_steps"] == 2
     assert all(np.isfinite(line["loss"]) for line in RunDir(tmp_path / "few").metrics())
@@ -72,7 +73,7 @@ def test_a_loss_that_is_not_finite_is_skipped_with_scaled_gradients_too(monkeypa
 
 def test_the_baseline_has_no_part_of_a_step_that_is_skipped(monkeypatch):
     run = running.setup(experiment())
-    backward, rewards = training.backward_parts, {}
+    backward, rewards = step.read_batch, {}
 
     def overflowing(run, images, labels, order):
         losses, right = backward(run, images, labels, order)
@@ -81,7 +82,7 @@ def test_the_baseline_has_no_part_of_a_step_that_is_skipped(monkeypatch):
             run.model.head.bias.grad[0] = float("inf")
         return losses, right
 
-    monkeypatch.setattr(training, "backward_parts", overflowing)
+    monkeypatch.setattr(step, "read_batch", overflowing)
     baseline, seen = run.learner.estimator.baseline, []
     for epoch in (0, 1):
         for images, labels in run.loader.epoch(epoch):

@@ -24,12 +24,12 @@ from short_runs import (
 )
 from tiny_sweeps import needs_proc, wait_for
 
-from reorder.data import ranks as distributed
 from reorder.data.progress import Display
 from reorder.runs import directory as run_dir
 from reorder.runs.directory import RunDir
 from reorder.training import loop as training
 from reorder.training import setup as running
+from reorder.training import signals
 from reorder.training import trackers as track
 from reorder.training.checkpoint import restore, save
 from reorder.training.continuing import continued, reopen
@@ -145,18 +145,18 @@ def test_a_slurm_job_asks_to_be_started_again(tmp_path, monkeypatch, capsys):
     command.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n')
     command.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    distributed.requeue()
+    signals.requeue()
     assert not (tmp_path / "asked").exists()  # not a job of Slurm's
     monkeypatch.setenv("SLURM_JOB_ID", "42")
-    distributed.requeue()
+    signals.requeue()
     assert (tmp_path / "asked").read_text() == "requeue 42\n"
     (tmp_path / "asked").unlink()
     monkeypatch.setenv("RANK", "1")
-    distributed.requeue()
+    signals.requeue()
     assert not (tmp_path / "asked").exists()  # one rank asks for all
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
-    distributed.requeue()
+    signals.requeue()
     assert "cannot requeue job 42" in capsys.readouterr().err  # in a container without Slurm's commands
 
 

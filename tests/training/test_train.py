@@ -24,6 +24,7 @@ from reorder.orders.estimators import SCORES
 from reorder.orders.files import load_order, save_order
 from reorder.report.write import write_report
 from reorder.runs.directory import RunDir
+from reorder.training import guards
 from reorder.training import loop as training
 from reorder.training.signals import Stopped
 
@@ -234,7 +235,7 @@ def test_learning_rate_and_clipping_are_applied_at_every_step(monkeypatch):
         norms.append((norm, largest))
         return norm
 
-    monkeypatch.setattr(training, "clip_grad_norm_", spy)
+    monkeypatch.setattr(guards, "clip_grad_norm_", spy)
     for images, labels in run.loader.epoch(0):
         training.train_step(run, images, labels)
     # 5 steps an epoch, 2.5 of warm-up rounded to 2; then a cosine over 18 steps.

@@ -52,6 +52,8 @@ def load_trained(directory: RunDir, data: Any = None, world: World | None = None
         raise ValueError(
             f"{directory.path} has no checkpoint yet; train it with: reorder train --resume {directory.path}"
         )
+    if own.order.scan == "prior":
+        directory.prior()  # a run whose choice is damaged is refused, although its order is known
     tensors, state = checkpoint
     settings = experiment.train
     if settings.threads:
