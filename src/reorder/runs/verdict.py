@@ -1,0 +1,50 @@
+"""A verdict: one sentence on whether an order was worth it, with the paired difference behind it."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from reorder.orders.disk import replace_file
+from reorder.runs.statistics import mean_over_seeds
+
+# S seeds, n images
+
+
+class Difference(NamedTuple):
+    """How many points of top-1 one arm of a comparison is above another, on the same images and seeds."""
+
+    points: float
+    sem: float  # the larger of the errors over seeds and over images
+    seeds: int
+    images: int
+
+
+class Verdict(NamedTuple):
+    text: str
+    against: str  # what the order was compared with
+    difference: Difference
+
+
+def paired_points(correct: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> Difference:
+    """The difference of two arms, each with the correctness (n,) of every image for each of S seeds."""
+    shares = [100 * (a.astype(float) - b) for a, b in zip(correct, other, strict=True)]
+    mean = mean_over_seeds([float(share.mean()) for share in shares], shares)
+    assert mean.image_error is not None  # all seeds have the same images
+    return Difference(mean.value, max(mean.seed_error or 0.0, mean.image_error), mean.seeds, len(shares[0]))
+
+
+def write_verdict(path: Path, verdict: Verdict) -> None:
+    """Write verdict.json: text, against, difference and difference_sem in points, seeds, images."""
+    difference = verdict.difference
+    content = {
+        "text": verdict.text,
+        "against": verdict.against,
+        "difference": difference.points,
+        "difference_sem": difference.sem,
+        "seeds": difference.seeds,
+        "images": difference.images,
+    }
+    replace_file(path, json.dumps(content, indent=1) + "\n")
