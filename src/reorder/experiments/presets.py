@@ -69,7 +69,7 @@ def paper(model: str, data: str, scan: str) -> Experiment:
             weight_decay=0.03,
             warmup_epochs=5,
         ),
-        order=Order(scan=scan, policy="none"),
+        order=Order(scan=scan, policy="none", estimator="paper"),
     )
 
 
@@ -82,7 +82,6 @@ def paper_reorder(model: str, data: str, scan: str) -> Experiment:
     order = replace(
         base.order,
         policy="global",
-        estimator="paper",
         temperature=0.2,
         learning_rate=1e-4,
         warmup_fraction=15 / 100,
@@ -106,11 +105,8 @@ def for_300_epochs(base: Experiment) -> Experiment:
         reorder train --resume RUN train.epochs=300
     """
     stretch = 300 / base.train.epochs
-    order = replace(
-        base.order,
-        warmup_fraction=base.order.warmup_fraction / stretch,
-        policy_fraction=base.order.policy_fraction / stretch,
-    )
+    warmup, policy, _ = base.order.curriculum
+    order = replace(base.order, warmup_fraction=warmup / stretch, policy_fraction=policy / stretch)
     return replace(base, train=replace(base.train, epochs=300), order=order)
 
 
