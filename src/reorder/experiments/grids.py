@@ -31,6 +31,7 @@ from reorder.models.patches import grid_of
 from reorder.orders.named import named_order
 from reorder.runs.directory import LOCKED, RunDir
 from reorder.training.setup import check_machine
+from reorder.training.trackers import check as check_tracker
 
 
 class Task(NamedTuple):
@@ -136,7 +137,7 @@ def check(task: Task) -> None:
 
 
 def trouble(task: Task) -> str | None:
-    """Why a run's directory cannot be used, if so: it is damaged, or holds another run than its name says.
+    """Why a run's directory cannot be used, if so: it is damaged, or holds another run.
 
     To be asked when it is locked. The other runs of a sweep go on.
     """
@@ -152,8 +153,8 @@ def trouble(task: Task) -> str | None:
     ours, theirs = keys_that_matter(task.experiment), keys_that_matter(found)
     key = next((key for key in [*ours, *theirs] if ours.get(key) != theirs.get(key)), "order.scan")
     return (
-        f"{task.directory.path} holds another run than its name says "
-        f"({key} is {theirs.get(key)}, not {ours.get(key)}); move it away"
+        f"{task.directory.path} holds a run of another configuration "
+        f"({key} is {theirs.get(key)}, not {ours.get(key)}); choose another --out, or move it away"
     )
 
 
@@ -165,6 +166,7 @@ def check_here(tasks: list[Task]) -> None:
         settings, shape = task.experiment.data, task.experiment.model.image_shape
         if not task.finished:
             check_machine(task.experiment, world)
+            check_tracker(task.experiment.train.track)
             key = json.dumps([dataclasses.asdict(settings), shape])
             if key not in seen:
                 seen[key] = load_dataset(settings, shape)
