@@ -50,6 +50,7 @@ EVALUATE, RESULTS, COMPARISONS, GAINS = (
     "report/test_comparisons.py",
     "report/test_gains.py",
 )
+COMPARISON = "experiments/test_comparison.py"
 RANKING, ENTROPY = "prior/test_ranking.py", "prior/test_entropy.py"
 COMPRESSIBILITY, KMEANS, COMMAND = (
     "prior/test_compressibility.py",
@@ -204,7 +205,9 @@ MUTANTS = [
         ENGINE,
     ),
     Mutant("training/summary.py", '"top5": result.top5', '"top5": result.top1', f"{JUDGE}"),
-    Mutant("training/loop.py", 'dict.fromkeys([experiment.order.scan, "row"])', '["row"]', TRAIN),
+    Mutant("experiments/arms.py", "keys not in seen", "True", COMPARISON),
+    Mutant("experiments/arms.py", 'BY_DEFAULT = ("start", "row")', 'BY_DEFAULT = ("row",)', COMPARISON),
+    Mutant("experiments/comparison.py", 'order.json")), main.name', 'order.json")), None', COMPARISON),
     Mutant(
         "training/continuing.py",
         "changed.order.warmup_fraction * scale",

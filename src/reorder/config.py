@@ -111,10 +111,16 @@ class Train:
     keep: int = 2  # checkpoints
     timeout_minutes: float = 30.0  # that a process waits for the others
     seed: int = 0
-    compare: bool = False  # also train the fixed row-major and initial orders, and end with a table
+    compare: Any = False  # also train row-major and the start, fixed (true), or the arms in a list of names
     track: str = "none"  # where to send the metrics besides metrics.jsonl
 
     def __post_init__(self) -> None:
+        self.compare = bool(self.compare) if isinstance(self.compare, int) else self.compare
+        named = isinstance(self.compare, list) and all(isinstance(arm, str) for arm in self.compare)
+        if not (named and self.compare) and not isinstance(self.compare, bool):
+            raise ValueError(
+                f"train.compare: must be true, false or a list such as [row,noise], got {self.compare!r}"
+            )
         _choose("train.track", self.track, ("none", "tensorboard", "wandb", "trackio"))
         _at_least("train.epochs", self.epochs, 1)
         _at_least("train.batch_size", self.batch_size, 1)
@@ -304,13 +310,13 @@ def notes(experiment: Experiment) -> list[str]:
 
 
 def difference(experiment: Experiment, other: Experiment) -> str:
-    """The first key in which two experiments differ, with both values, or nothing."""
+    """The first key in which two experiments differ, but for NEUTRAL ones, with both values, or nothing."""
     for section in dataclasses.fields(Experiment):
         ours, theirs = getattr(experiment, section.name), getattr(other, section.name)
         for key in dataclasses.fields(ours):
-            pair = getattr(ours, key.name), getattr(theirs, key.name)
-            if pair[0] != pair[1]:
-                return f"{section.name}.{key.name} is {pair[0]}, not {pair[1]}"
+            pair, full = (getattr(ours, key.name), getattr(theirs, key.name)), f"{section.name}.{key.name}"
+            if pair[0] != pair[1] and full not in NEUTRAL:
+                return f"{full} is {pair[0]}, not {pair[1]}"
     return ""
 
 

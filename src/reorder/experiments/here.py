@@ -21,6 +21,12 @@ from reorder.training.signals import Stopped, StopSignals
 POLL_SECONDS = 0.2
 
 
+class Failed(Exception):
+    """Some runs of a sweep failed; `status` is what to exit with."""
+
+    status = 1
+
+
 class Machine:
     """How the cores, or the GPUs, of this machine are divided among `jobs` processes."""
 
@@ -209,8 +215,8 @@ class Sweep:
         return Group(table, counts)
 
 
-def run_here(tasks: list[Task], machine: Machine, console: Console, command: str) -> bool:
-    """Train all runs that are not finished, and say how it ended; whether none failed."""
+def run_here(tasks: list[Task], machine: Machine, console: Console, command: str) -> None:
+    """Train all runs that are not finished, and say how it ended; `command` is what continues them."""
     sweep = Sweep(tasks, machine, console)
     if sweep.done:
         sweep.say(f"{len(sweep.done)} of {sweep.total} runs are finished already")
@@ -220,10 +226,12 @@ def run_here(tasks: list[Task], machine: Machine, console: Console, command: str
         remain = len(sweep.waiting) + len(sweep.failed)
         sweep.say(f"{remain} of {sweep.total} runs remain; continue with: {command}")
         raise
-    for name, reason in sweep.failed.items():
-        sweep.say(f"failed: {tasks[0].directory.path.parent / name}/log.txt: {reason}")
-    if sweep.failed:
-        sweep.say(f"{len(sweep.failed)} of {sweep.total} runs failed; try them again with: {command}")
-    else:
-        sweep.say(f"{sweep.total} runs are finished in {tasks[0].directory.path.parent}")
-    return not sweep.failed
+    logs = {task.name: task.directory.path / "log.txt" for task in tasks}
+    reasons = [f"{logs[name]}: {reason}" for name, reason in sweep.failed.items()]
+    for reason in reasons:
+        sweep.say(f"failed: {reason}")
+    if reasons:
+        count = f"{len(reasons)} of {sweep.total} runs failed, the first: {reasons[0]}"
+        raise Failed(f"{count}; try again with: {command}")
+    where = os.path.commonpath([task.directory.path for task in tasks])
+    sweep.say(f"{sweep.total} runs are finished in {where}")

@@ -50,9 +50,8 @@ def reopen(directory: RunDir, overrides: list[str], display: Display) -> Experim
     """Write down what changes when a run, and those beside it that it is compared with, are continued."""
 
     def change() -> tuple[Experiment, Experiment]:
-        beside = [RunDir(file.parent) for file in sorted(directory.path.glob("fixed-*/config.yaml"))]
-        runs = [directory, *beside]
         directory.experiment()  # refuses what is no run before a lock is made in it
+        runs = [directory] if directory.handed_over else [directory, *directory.inside()]
         with ExitStack() as held:
             for run in runs:
                 held.enter_context(run.locked())
