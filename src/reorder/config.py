@@ -72,6 +72,7 @@ class Data:
     train_list: str | None = None  # a file of paths relative to the root, instead of the training split
     validation_list: str | None = None
     crop_to_box: bool = False  # fmow: only what is inside the annotated box
+    place: str = "fixed"  # clutter: where the digit is, or `anywhere`
     stream: bool = False  # hf: fetch into a temporary file instead of the library's cache
 
     def __post_init__(self) -> None:
@@ -80,8 +81,9 @@ class Data:
         for key, least in (("workers", 0), ("max_pixels", 1), ("train_images", 1), ("validation_images", 1)):
             if getattr(self, key) is not None:
                 _at_least(f"data.{key}", getattr(self, key), least)
-        for key, kind in (("crop_to_box", "fmow"), ("stream", "hf")):
-            if getattr(self, key) and self.name.partition(":")[0] != kind:
+        _choose("data.place", self.place, ("fixed", "anywhere"))
+        for key, kind in (("crop_to_box", "fmow"), ("stream", "hf"), ("place", "clutter")):
+            if getattr(self, key) not in (False, "fixed") and self.name.partition(":")[0] != kind:
                 raise ValueError(f"data.{key} is for {kind}, not for data.name={self.name}")
         for key in ("root", "train_list", "validation_list"):
             if (path := getattr(self, key)) is not None:

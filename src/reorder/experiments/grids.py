@@ -33,7 +33,6 @@ from reorder.runs.directory import LOCKED, RunDir
 from reorder.training.setup import check_machine
 from reorder.training.trackers import check as check_tracker
 
-
 # Defaults that runs were named by before they were changed.
 FIRST_DEFAULTS = {
     "order.estimator": "scaled",

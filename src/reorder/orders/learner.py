@@ -180,8 +180,9 @@ class OrderLearner(nn.Module):
     def learning_rate(self) -> float:
         """What to give Adam for the logits, which moves one by about its rate in a step.
 
-        It bounds how far a logit can move in the policy stage, whatever the scale of the losses and the length
-        of the run: REACH temperatures, or, for REINFORCE, as far as the paper's 1e-4 does in its 7,500 steps.
+        It bounds how far a logit can move in the policy stage, whatever the scale of the losses and the
+        length of the run: by REACH temperatures, or, for REINFORCE, as far as by the paper's 1e-4 in its
+        7,500 steps.
         """
         reach = PAPERS_REACH if self.reinforces else REACH * self.peak_temperature
         return reach / max(1, self.stop_step - self.start_step)
