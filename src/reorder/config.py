@@ -248,6 +248,7 @@ class Experiment:
 
 # What each policy reads of order.*; `global` reads all.
 _READ_BY_NOISE = {"policy", "scan", "estimator", "temperature", *Curriculum._fields}
+_ALIKE_IN_NOISE = {"paper": "scaled", "exact": "scaled", "paired": "straight-through"}
 _READ_BY = {"none": {"policy", "scan"}, "random": {"policy", "scan"}, "noise": _READ_BY_NOISE}
 _READ_BY_PRIOR = {"tokenizer", "weights"}
 
@@ -283,6 +284,8 @@ def keys_that_matter(experiment: Experiment) -> dict[str, Any]:
     }
     order = experiment.order
     found |= {f"order.{key}": value for key, value in order.curriculum._asdict().items()}
+    if order.policy == "noise":
+        found["order.estimator"] = _ALIKE_IN_NOISE.get(order.estimator, order.estimator)
     read = _READ_BY.get(order.policy, set(dataclasses.asdict(order)))
     read = read | _READ_BY_PRIOR if order.scan == "prior" else read - _READ_BY_PRIOR
     images = images_of(experiment.data)

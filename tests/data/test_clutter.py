@@ -90,5 +90,5 @@ def test_a_canvas_that_has_no_room_is_refused(shape):
 def test_the_place_is_for_clutter_alone():
     with pytest.raises(ValueError, match=r"data.place is for clutter, not for data.name=digits"):
         config.Data(name="digits", place="anywhere")
-    with pytest.raises(ValueError, match="data.place: unknown value 'left'; choose from fixed, anywhere"):
+    with pytest.raises(ValueError, match=r"data.place: unknown value 'left'; choose from fixed, anywhere"):
         config.Data(name="clutter", place="left")
