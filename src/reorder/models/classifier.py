@@ -7,7 +7,7 @@ from typing import Any, get_args
 from torch import Tensor, nn
 
 from reorder.config import Model
-from reorder.models.backbones import BACKBONES, SIZES, Size
+from reorder.models.backbones import BACKBONES, SIZES, Size, TransformerXL
 from reorder.models.patches import Tokens, grid_of, initial_std
 
 # B images, N patches, L = N + 1 tokens, D width
@@ -30,6 +30,8 @@ class Classifier(nn.Module):
 
     def forward(self, images: Tensor, order: Tensor | None = None) -> Tensor:
         tokens = self.tokens(images, order)
+        if isinstance(self.backbone, TransformerXL):
+            return self.head(self.norm(self.backbone.class_token(tokens)))
         tokens = self.backbone(tokens, order) if self.reads_order else self.backbone(tokens)
         return self.head(self.norm(tokens[:, 0]))
 
