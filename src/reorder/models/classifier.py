@@ -7,7 +7,7 @@ from typing import Any, get_args
 from torch import Tensor, nn
 
 from reorder.config import Model
-from reorder.models.backbones import BACKBONES, SIZES, Size
+from reorder.models.backbones import BACKBONES, SIZES, Size, TransformerXL
 from reorder.models.patches import Tokens, grid_of, initial_std
 from reorder.orders.read import plain
 from reorder.orders.straight_through import Sampled
@@ -35,6 +35,8 @@ class Classifier(nn.Module):
 
     def forward(self, images: Tensor, order: Tensor | Sampled | None = None) -> Tensor:
         tokens = self.tokens(images, order)
+        if isinstance(self.backbone, TransformerXL):
+            return self.head(self.norm(self.backbone.class_token(tokens)))
         tokens = self.backbone(tokens, plain(order)) if self.reads_order else self.backbone(tokens)
         return self.head(self.norm(tokens[:, 0]))
 
