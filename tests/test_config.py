@@ -280,5 +280,9 @@ def test_what_is_accepted_but_does_nothing_is_noted():
     assert notes(build(digits(), overrides=["train.epochs=6"])) == []
     (memory,) = notes(preset("paper/transformer_xl-imagenet-row"))
     assert memory.startswith("model.options.memory=128 has no effect without model.options.segment")
-    used = ["model.options.memory=8", "model.options.segment=4"]
+    (same,) = notes(build(digits(), overrides=["model.name=vit", "model.options.readout=last"]))
+    assert same.startswith("model.options.readout=last is the same as first")
+    (half,) = notes(build(digits(), overrides=["model.name=transformer_xl", "model.options.readout=middle"]))
+    assert half.startswith("model.options.readout=middle answers after half of the patches")
+    used = ["model.options.memory=8", "model.options.segment=4", "model.options.readout=last"]
     assert notes(build(digits(), overrides=used)) == []

@@ -311,7 +311,16 @@ def notes(experiment: Experiment) -> list[str]:
             f"model.options.memory={options['memory']} has no effect without model.options.segment: "
             "all patches are read at once"
         )
-    return found
+    return found + _readout_notes(experiment.model)
+
+
+def _readout_notes(model: Model) -> list[str]:
+    readout, one_way = model.options.get("readout"), model.options.get("scans") == 1
+    if model.name == "vit" and readout in ("middle", "last"):
+        return [f"model.options.readout={readout} is the same as first: a ViT is indifferent to slots"]
+    if readout == "middle" and (model.name == "transformer_xl" or one_way):
+        return ["model.options.readout=middle answers after half of the patches: nothing reads the others"]
+    return []
 
 
 def difference(experiment: Experiment, other: Experiment) -> str:
