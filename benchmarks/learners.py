@@ -1,4 +1,4 @@
-"""Which learner finds a good order, and what does it gain? Five problems, all estimators, equal image-forwards.
+"""Which learner finds a good order, and what does it gain? All estimators, with equal image-forwards.
 
 hidden     a hidden order of 49 or 196 patches, told only by losses in which an image's own difficulty varies
            50 times as much as what the order does; Kendall's tau with the hidden order
@@ -117,10 +117,11 @@ def with_seed(plan: Planned, seed: int) -> Planned:
     return plan.changed(lambda run: replace(run, train=replace(run.train, seed=seed)))
 
 
-def trained(
-    problems: dict[str, dict[str, Planned]], seeds: range, out: Path
-) -> dict[str, dict[str, list[float]]]:
-    """Top-1 in points by problem, arm and seed."""
+Found = dict[str, dict[str, list[float]]]  # top-1 in points by problem, arm and seed
+
+
+def trained(problems: dict[str, dict[str, Planned]], seeds: range, out: Path) -> Found:
+    """What the runs of all problems and seeds reach; those that are finished are not trained again."""
     plans = {
         (problem, arm, seed): with_seed(plan, seed)
         for problem, found in problems.items()
@@ -129,7 +130,7 @@ def trained(
     }
     tasks = tasks_of(list(plans.values()), out)
     run_here(tasks, Machine(None, len(tasks)), Console(stderr=True), "reorder bench learners")
-    found: dict[str, dict[str, list[float]]] = {}
+    found: Found = {}
     for (problem, arm, _), plan in plans.items():
         summary = task_of(plan, out).directory.summary()
         if summary is not None:
