@@ -7,8 +7,8 @@ reach R    Fashion-MNIST in 7x7 patches, of which R of 49 can reach the answer; 
 no gain    models that see every patch, whatever the order: a ViT, and the paper's Transformer-XL; top-1
 
 `row`, the six scans, random orders and equal noise are the controls. A learner is measured in its run and, as
-`+`, by its order read from the first step on. Trained runs are kept in runs/learners, so that the benchmark
-goes on where it was stopped; with more seeds and images than tests have, it takes hours.
+`+`, by its order read from the first step on. Trained runs are kept in runs/laptop, beside those of
+`reorder sweep laptop/memory`, so that the benchmark goes on where it was stopped; it takes hours.
 """
 
 import tempfile
@@ -23,11 +23,11 @@ from rich.progress import track
 from rich.table import Table
 
 import reorder
-from reorder.config import ESTIMATORS, Data, Experiment
+from reorder.config import ESTIMATORS, Experiment
 from reorder.experiments.grids import Task, tasks_of
 from reorder.experiments.here import Machine, run_here
 from reorder.experiments.presets import demo, with_order
-from reorder.experiments.studies import Planned
+from reorder.experiments.studies import Planned, stream
 from reorder.orders.distances import kendall_tau
 from reorder.orders.order import invert
 
@@ -71,30 +71,18 @@ def hidden_order(estimator: str, side: int, steps: int, seed: int) -> float:
     return kendall_tau(learner.order(), target)
 
 
-def fashion(memory: int | None, epochs: int = 4) -> Experiment:
-    """Fashion-MNIST in 7x7 patches, read by a model whose blocks remember so many slots, or all."""
-    base = demo()
-    options = base.model.options | ({"memory": memory} if memory else {"segment": None})
-    return replace(
-        base,
-        model=replace(base.model, image_size=28, options=options),
-        data=Data(name="idx", augment="none", train_images=10_000, validation_images=4_000),
-        train=replace(base.train, epochs=epochs),
-    )
-
-
 def sees_all(name: str) -> Experiment:
     """A model of the paper, which sees every patch whatever the order."""
-    base = fashion(None)
+    base = stream(7, None)
     return replace(base, model=replace(base.model, name=name, options={"dropout": 0.0}))
 
 
 PROBLEMS: dict[str, Callable[[], Experiment]] = {
     "clutter": demo,
-    "reach 8": lambda: fashion(2),
-    "reach 16": lambda: fashion(4),
-    "reach 32": lambda: fashion(8),
-    "reach all": lambda: fashion(None),
+    "reach 8": lambda: stream(7, 2),
+    "reach 16": lambda: stream(7, 4),
+    "reach 32": lambda: stream(7, 8),
+    "reach all": lambda: stream(7, None),
     "no gain, vit": lambda: sees_all("vit"),
     "no gain, xl": lambda: sees_all("transformer_xl"),
 }
@@ -162,7 +150,7 @@ def table(tiny: bool = False) -> Table:
     if tiny:
         problems = {"clutter": {arm: plan.changed(cut_short) for arm, plan in problems["clutter"].items()}}
     with tempfile.TemporaryDirectory() as temporary:
-        out = Path(temporary) if tiny else Path("runs/learners").absolute()
+        out = Path(temporary) if tiny else Path("runs/laptop").absolute()
         for problem, found in trained(problems, seeds, out).items():
             for arm, values in found.items():
                 gains = [value - row for value, row in zip(values, found["row"], strict=False)]
