@@ -286,3 +286,5 @@ def test_what_is_accepted_but_does_nothing_is_noted():
     assert half.startswith("model.options.readout=middle answers after half of the patches")
     used = ["model.options.memory=8", "model.options.segment=4", "model.options.readout=last"]
     assert notes(build(digits(), overrides=used)) == []
+    (unused,) = notes(build(digits(), overrides=["data.held_out=9", "data.validation_images=8"]))
+    assert unused.startswith("data.validation_images=8 has no effect with data.held_out")

@@ -69,6 +69,7 @@ class Data:
     max_pixels: int | None = None  # of one image; larger ones count as broken. By default the dataset's limit
     train_images: int | None = None  # train on so many, the same whatever the seed; by default on all
     validation_images: int | None = None  # validate on so many, alike
+    held_out: int | None = None  # so many training images are validated on, not trained on, and no others
     train_list: str | None = None  # a file of paths relative to the root, instead of the training split
     validation_list: str | None = None
     crop_to_box: bool = False  # fmow: only what is inside the annotated box
@@ -78,9 +79,9 @@ class Data:
     def __post_init__(self) -> None:
         _choose("data.augment", self.augment, ("flip", "none"))
         _at_least("data.max_broken", self.max_broken, 0)
-        for key, least in (("workers", 0), ("max_pixels", 1), ("train_images", 1), ("validation_images", 1)):
+        for key in ("workers", "max_pixels", "train_images", "validation_images", "held_out"):
             if getattr(self, key) is not None:
-                _at_least(f"data.{key}", getattr(self, key), least)
+                _at_least(f"data.{key}", getattr(self, key), 0 if key == "workers" else 1)
         _choose("data.place", self.place, ("fixed", "anywhere"))
         for key, kind in (("crop_to_box", "fmow"), ("stream", "hf"), ("place", "clutter")):
             if getattr(self, key) not in (False, "fixed") and self.name.partition(":")[0] != kind:
@@ -310,6 +311,11 @@ def notes(experiment: Experiment) -> list[str]:
         found.append(
             f"model.options.memory={options['memory']} has no effect without model.options.segment: "
             "all patches are read at once"
+        )
+    if experiment.data.held_out is not None and experiment.data.validation_images is not None:
+        found.append(
+            f"data.validation_images={experiment.data.validation_images} has no effect with data.held_out: "
+            "the validation split is not looked at"
         )
     return found + _readout_notes(experiment.model)
 

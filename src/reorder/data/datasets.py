@@ -139,7 +139,19 @@ def choose(split: Split, count: int, name: str) -> Split:
     """So many images of a split, drawn once and for all: the same whatever the seed of a run."""
     if count > len(split):
         raise ValueError(f"data.{name}_images={count} is more than the {len(split)} images for that")
-    drawn = np.random.default_rng(0).permutation(len(split))[:count]
+    return _part(split, np.random.default_rng(0).permutation(len(split))[:count])
+
+
+def hold_out(split: Split, count: int) -> tuple[Split, Split]:
+    """A training split without so many images, and these, drawn once and for all like those of `choose`."""
+    if count >= len(split):
+        raise ValueError(f"data.held_out={count} leaves none of the {len(split)} training images to train on")
+    shuffled = np.random.default_rng(0).permutation(len(split))
+    return _part(split, shuffled[count:]), _part(split, shuffled[:count])
+
+
+def _part(split: Split, drawn: np.ndarray) -> Split:
+    """The images of a split that were drawn, in their old sequence."""
     indices = torch.from_numpy(np.sort(drawn))
     if isinstance(split, Memory):
         return Memory(split.images[indices], split.labels[indices], split.shape)
@@ -259,7 +271,10 @@ def _load(settings: config.Data, image_shape: tuple[int, int]) -> Dataset:
     dataset = DATASETS[kind](settings, image_shape)
     if settings.train_images is not None:
         dataset = dataset._replace(train=choose(dataset.train, settings.train_images, "train"))
-    if settings.validation_images is not None:
+    if settings.held_out is not None:
+        train, held_out = hold_out(dataset.train, settings.held_out)
+        dataset = dataset._replace(train=train, validation=held_out)
+    elif settings.validation_images is not None:
         chosen = choose(dataset.validation, settings.validation_images, "validation")
         dataset = dataset._replace(validation=chosen)
     for name, split in (("training", dataset.train), ("validation", dataset.validation)):
@@ -300,7 +315,7 @@ def _check_classes(dataset: Dataset, settings: config.Data) -> None:
         name = dataset.classes[int(found)]
         raise ValueError(f"all training images of {settings.name} are of one class, {name!r}; two are needed")
     missing = sorted(set(range(len(dataset.classes))) - set(dataset.validation.labels.unique().tolist()))
-    if missing and settings.validation_images is None:
+    if missing and settings.validation_images is None and settings.held_out is None:
         first = ", ".join(repr(dataset.classes[label]) for label in missing[:3])
         note(
             f"{len(missing)} of the {len(dataset.classes)} classes of {settings.name} have no validation "
