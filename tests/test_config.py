@@ -284,7 +284,13 @@ def test_what_is_accepted_but_does_nothing_is_noted():
     assert same.startswith("model.options.readout=last is the same as first")
     (half,) = notes(build(digits(), overrides=["model.name=transformer_xl", "model.options.readout=middle"]))
     assert half.startswith("model.options.readout=middle answers after half of the patches")
-    used = ["model.options.memory=8", "model.options.segment=4", "model.options.readout=last"]
+    used = ["model.options.memory=8", "model.options.segment=4", "order.policy=global"]
+    last = [*used, "order.estimator=straight-through", "model.options.readout=last"]
+    (stopped,) = notes(build(digits(), overrides=last))
+    assert stopped.startswith("order.estimator=straight-through learns from the class token's segment alone")
+    assert notes(build(digits(), overrides=[*last, "order.estimator=paired"])) == []
+    assert notes(build(digits(), overrides=[*last, "order.policy=none"])) == []
+    assert notes(build(digits(), overrides=[*last, "model.options.memory_gradient=true"])) == []
     assert notes(build(digits(), overrides=used)) == []
     (unused,) = notes(build(digits(), overrides=["data.held_out=9", "data.validation_images=8"]))
     assert unused.startswith("data.validation_images=8 has no effect with data.held_out")

@@ -317,16 +317,24 @@ def notes(experiment: Experiment) -> list[str]:
             f"data.validation_images={experiment.data.validation_images} has no effect with data.held_out: "
             "the validation split is not looked at"
         )
-    return found + _readout_notes(experiment.model)
+    return found + _readout_notes(experiment.model, experiment.order)
 
 
-def _readout_notes(model: Model) -> list[str]:
-    readout, one_way = model.options.get("readout"), model.options.get("scans") == 1
+def _readout_notes(model: Model, order: Order) -> list[str]:
+    options, found = model.options, []
+    readout, causal = options.get("readout"), model.name == "transformer_xl" or options.get("scans") == 1
     if model.name == "vit" and readout in ("middle", "last"):
-        return [f"model.options.readout={readout} is the same as first: a ViT is indifferent to slots"]
-    if readout == "middle" and (model.name == "transformer_xl" or one_way):
-        return ["model.options.readout=middle answers after half of the patches: nothing reads the others"]
-    return []
+        found.append(f"model.options.readout={readout} is the same as first: a ViT is indifferent to slots")
+    if readout == "middle" and causal:
+        found.append("model.options.readout=middle answers after half of the patches: nothing reads the rest")
+    learns_from_tokens = order.policy == "global" and order.estimator == "straight-through"
+    stops = options.get("segment") is not None and not options.get("memory_gradient", False)
+    if readout in ("middle", "last") and stops and learns_from_tokens:
+        found.append(
+            "order.estimator=straight-through learns from the class token's segment alone: "
+            "its memory passes no gradient on without model.options.memory_gradient=true"
+        )
+    return found
 
 
 def difference(experiment: Experiment, other: Experiment) -> str:
