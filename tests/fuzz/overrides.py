@@ -21,6 +21,7 @@ WHOLE = {
     "data.max_pixels": (["1", "1000000", "null"], ["0", "-5"]),
     "data.train_images": (["1", "64", "null"], ["0", "-1"]),
     "data.validation_images": (["1", "null"], ["0", "-1"]),
+    "data.held_out": (["1", "16", "null"], ["0", "-1"]),
     "train.epochs": (["1", "300"], ["0", "-3"]),
     "train.batch_size": (["1", "64"], ["0", "-64"]),
     "train.accumulate": (["1"], ["0", "-1"]),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from reorder.config import Experiment, keys_that_matter
+from reorder.config import Experiment, Order, keys_that_matter
 from reorder.experiments.presets import with_order
 from reorder.experiments.studies import Planned
 from reorder.orders.scans import SCANS
@@ -28,8 +28,17 @@ def noise(experiment: Experiment) -> Planned:
 
 
 def algorithm_1(experiment: Experiment) -> Planned:
-    """The paper's learner, from the same start."""
-    order = replace(experiment.order, policy="global", estimator="paper")
+    """The paper's learner and curriculum, from the same start."""
+    usual = Order()  # by the estimator
+    order = replace(
+        experiment.order,
+        policy="global",
+        estimator="paper",
+        learning_rate=usual.learning_rate,
+        warmup_fraction=usual.warmup_fraction,
+        policy_fraction=usual.policy_fraction,
+        warmup_order=usual.warmup_order,
+    )
     return Planned(replace(experiment, order=order))
 
 

@@ -33,6 +33,15 @@ from reorder.runs.directory import LOCKED, RunDir
 from reorder.training.setup import check_machine
 from reorder.training.trackers import check as check_tracker
 
+# Defaults that runs were named by before they were changed.
+FIRST_DEFAULTS = {
+    "order.estimator": "scaled",
+    "order.learning_rate": 1e-4,
+    "order.warmup_fraction": 0.15,
+    "order.policy_fraction": 0.30,
+    "order.warmup_order": "row",
+}
+
 
 class Task(NamedTuple):
     """One run of a sweep; `needs` is the name of the run whose learned order it reads."""
@@ -110,13 +119,13 @@ def name_of(experiment: Experiment, needs: str | None = None) -> str:
 
 
 def _digest(experiment: Experiment, needs: str | None) -> str:
-    """A hash of what differs from the defaults, so that a new key does not rename old runs."""
-    defaults = dataclasses.asdict(Experiment())
-    changed = {
-        key: value
-        for key, value in keys_that_matter(experiment).items()
-        if value != defaults[key.partition(".")[0]][key.partition(".")[2]]
-    }
+    """A hash of what differs from the defaults, so that a new key or default does not rename old runs."""
+    defaults = {
+        f"{section}.{key}": value
+        for section, values in dataclasses.asdict(Experiment()).items()
+        for key, value in values.items()
+    } | FIRST_DEFAULTS
+    changed = {key: value for key, value in keys_that_matter(experiment).items() if value != defaults[key]}
     scan = experiment.order.scan
     if needs is not None:
         changed["order.scan"] = needs

@@ -132,7 +132,7 @@ REACH = 0.5
 def small(run: Experiment, scale: Scale, options: dict[str, Any], seed: int) -> Experiment:
     """A run of the paper with a mini model, on small images, in minutes."""
     epochs = scale.epochs * run.train.epochs // 100
-    policy_steps = run.order.policy_fraction * epochs * (scale.images // scale.batch_size)
+    policy_steps = run.order.curriculum.policy_fraction * epochs * (scale.images // scale.batch_size)
     return Experiment(
         model=Model(
             run.model.name, "mini", scale.image_size, scale.image_size // scale.side, options=dict(options)

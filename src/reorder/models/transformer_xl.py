@@ -20,7 +20,7 @@ from reorder.models.kernels.segment_attention import (
     segment_attention,
     segment_weights,
 )
-from reorder.models.layers import DropPath, Size, drop_path_rates, head_width, run_blocks
+from reorder.models.layers import DropPath, Size, drop_path_rates, head_width, run_block
 from reorder.models.patches import initial_std
 from reorder.models.readout import check_readout, move_class_token, move_class_token_back, read_out
 from reorder.orders.scans import check_grid
@@ -48,13 +48,13 @@ class RelativeAttention(nn.Module):
         self.relative = nn.Linear(width, width, bias=False)
         self.proj = nn.Linear(width, width, bias=False)
 
-    def forward(self, tokens: Tensor, distances: Tensor, u: Tensor, v: Tensor) -> Tensor:
-        """Tokens (B, L, D), distances (L, D), biases u and v (H, 1, d) to (B, L, D)."""
+    def forward(self, tokens: Tensor, distances: Tensor, u: Tensor, v: Tensor, skip: int = 0) -> Tensor:
+        """Tokens (B, L, D), distances (L, D), biases u and v (H, 1, d) to (B, L - skip, D)."""
         query, own, remembered, relative = self._project(tokens, distances, u, v)
         read = segment_attention(query, own, remembered, relative, self.memory.cut(tokens.shape[1]))
-        return self.proj(read.transpose(1, 2).flatten(2))
+        return self.proj(read.transpose(1, 2)[:, skip:].flatten(2))
 
-    def weights(self, tokens: Tensor, distances: Tensor, u: Tensor, v: Tensor) -> Tensor:
+    def weights(self, tokens: Tensor, distances: Tensor, u: Tensor, v: Tensor, skip: int = 0) -> Tensor:
         """Attention weights (B, H, L, L) for the arguments of `forward`."""
         query, own, _, relative = self._project(tokens, distances, u, v)
         return segment_weights(query, own.key, own.key, relative, self.memory.cut(tokens.shape[1]))
@@ -63,7 +63,7 @@ class RelativeAttention(nn.Module):
         self, tokens: Tensor, distances: Tensor, u: Tensor, v: Tensor
     ) -> tuple[Tensor, Keys, Keys | None, Relative]:
         """Queries, own and remembered keys and values (B, H, L, d), and the relative terms."""
-        relative = Relative(self._heads(self.relative(distances)[None])[0], u, v)
+        relative = Relative(self._heads(self.relative(distances[: tokens.shape[1]])[None])[0], u, v)
         if self.memory.gradient or self.memory.cut(tokens.shape[1]).segments == 1:
             query, key, value = (self._heads(part) for part in self.qkv(tokens).chunk(3, -1))
             return query, Keys(key, value), None, relative
@@ -91,8 +91,10 @@ class Block(nn.Module):
         self.drop = nn.Dropout(dropout)
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, tokens: Tensor, distances: Tensor, u: Tensor, v: Tensor) -> Tensor:
-        tokens = self.norm1(tokens + self.drop_path(self.drop(self.attn(tokens, distances, u, v))))
+    def forward(self, tokens: Tensor, distances: Tensor, u: Tensor, v: Tensor, skip: int = 0) -> Tensor:
+        """Tokens (B, L, D) to (B, L - skip, D): the first slots are only read by others."""
+        read = self.attn(tokens, distances, u, v, skip)
+        tokens = self.norm1(tokens[:, skip:] + self.drop_path(self.drop(read)))
         hidden = self.drop(F.relu(self.fc1(tokens)))
         return self.norm2(tokens + self.drop_path(self.drop(self.fc2(hidden))))
 
@@ -127,6 +129,7 @@ class TransformerXL(nn.Module):
         if memory < 1:
             raise ValueError(f"memory must be at least 1, got {memory}")
         self.checkpointing, self.readout = checkpointing, check_readout(readout)
+        self.segment, self.memory = segment, memory
         sees = Memory(segment, memory, memory_gradient, has_global=readout == "first")
         self.blocks = nn.ModuleList(
             Block(size.width, size.heads, sees, dropout, rate)
@@ -143,13 +146,33 @@ class TransformerXL(nn.Module):
         self.apply(partial(_initialise, std=initial_std(size.width)))
 
     def forward(self, tokens: Tensor) -> Tensor:
+        tokens = self._run(move_class_token(tokens, self.readout), [0] * (len(self.blocks) + 1))
+        return read_out(move_class_token_back(tokens, self.readout), self.readout)
+
+    def class_token(self, tokens: Tensor) -> Tensor:
+        """The first token of `forward` (B, D); read last, only the slots that can reach it are computed."""
+        if self.readout != "last":
+            return self(tokens)[:, 0]
+        return self._run(move_class_token(tokens, self.readout), self._needed(tokens.shape[1]))[:, 0]
+
+    def _needed(self, length: int) -> list[int]:
+        """The first slot that can reach the last of L, before each block and after all, by whole segments."""
+        segment, needed = self.segment or length, [length - 1]
+        for _ in self.blocks:
+            seen = needed[0] // segment * segment - self.memory
+            needed.insert(0, max(0, seen // segment * segment))
+        return needed
+
+    def _run(self, tokens: Tensor, needed: list[int]) -> Tensor:
+        """Slots (B, L, D) through the blocks, before each of which those from `needed` on are kept."""
         length = tokens.shape[1]
         if length > len(self.distances):
             raise ValueError(f"{length} tokens given; the table holds distances for {len(self.distances)}")
-        distances = self.drop(self.distances[:length])
-        tokens = self.drop(move_class_token(tokens, self.readout))
-        tokens = run_blocks(self.blocks, tokens, self.checkpointing, distances, self.u, self.v)
-        return read_out(move_class_token_back(self.drop(tokens), self.readout), self.readout)
+        distances, tokens = self.drop(self.distances[:length]), self.drop(tokens[:, needed[0] :])
+        for block, start, stop in zip(self.blocks, needed, needed[1:], strict=False):
+            shared = distances, self.u, self.v, stop - start
+            tokens = run_block(block, tokens, self.checkpointing, *shared)
+        return self.drop(tokens)
 
 
 def _initialise(module: nn.Module, std: float) -> None:

@@ -41,11 +41,8 @@ def continued(experiment: Experiment, overrides: list[str]) -> Experiment:
         raise ValueError(
             f"train.epochs={changed.train.epochs} is less than the run's {experiment.train.epochs} epochs"
         )
-    order = replace(
-        changed.order,
-        warmup_fraction=changed.order.warmup_fraction * scale,
-        policy_fraction=changed.order.policy_fraction * scale,
-    )
+    warmup, policy, _ = changed.order.curriculum
+    order = replace(changed.order, warmup_fraction=warmup * scale, policy_fraction=policy * scale)
     return replace(changed, order=order) if scale < 1 else changed
 
 

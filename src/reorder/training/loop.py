@@ -8,8 +8,6 @@ from typing import Any
 from reorder.config import Experiment, reading_of
 from reorder.data.progress import Display, Progress
 from reorder.data.ranks import World, from_first, on_any, union
-from reorder.orders.distances import kendall_tau
-from reorder.orders.learner import policy_metrics
 from reorder.runs.directory import RunDir
 from reorder.training import trackers as track
 from reorder.training.checkpoint import MOST_SKIPPED, remember_policy, restore, save
@@ -143,8 +141,7 @@ def epoch_metrics(run: Run, epoch: int, stop: StopSignals) -> dict[str, Any]:
         "validation_loss": validation.loss,
         "validation_top1": validation.top1,
         "validation_top5": validation.top5,
-        "kendall_tau_from_start": kendall_tau(learner.order(), run.initial),
-        **policy_metrics(learner, last),
+        **learner.metrics(last),
         "skipped_steps": run.skipped,
         "broken_images": len(run.loader.broken),
         "images_per_second": so_far.seen / max(1e-9, run.seconds - so_far.began),

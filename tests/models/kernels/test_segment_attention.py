@@ -24,6 +24,8 @@ CASES = [
     (7, 7, 3),
     (8, 20, 2),
     (1, 1, 1),
+    (50, 1, 3),  # several blocks of several segments each
+    (61, 5, 8),
 ]
 
 
@@ -174,6 +176,32 @@ def test_read_last_the_class_token_sees_depth_times_memory_slots(depth, memory, 
         other[0, patch] += torch.randn(12, dtype=torch.float64)
         seen.append(bool((model(other)[0, 0] - before).abs().max() > 1e-12))
     assert seen == [False] * (12 - depth * memory) + [True] * (depth * memory)
+
+
+@pytest.mark.parametrize("readout", ["first", "middle", "last", "mean"])
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize(("segment", "memory"), [(1, 2), (1, 5), (3, 2), (4, 6), (20, 1), (None, 3)])
+def test_the_class_token_alone_is_that_of_all_tokens(segment, memory, gradient, readout):
+    torch.manual_seed(0)
+    options = {"segment": segment, "memory": memory, "memory_gradient": gradient, "readout": readout}
+    model = TransformerXL(Size(6, 2, 2), (2, 8), checkpointing=True, **options).double().eval()
+    tokens = torch.randn(2, 17, 6, dtype=torch.float64, requires_grad=True)
+    alone, whole = model.class_token(tokens), model(tokens)[:, 0]
+    torch.testing.assert_close(alone, whole)
+    leaves = [tokens, *model.parameters()]
+    for found, truth in zip(gradients_of(alone, leaves), gradients_of(whole, leaves), strict=True):
+        torch.testing.assert_close(found, truth)
+
+
+@pytest.mark.parametrize(("segment", "expected"), [(1, [7, 4]), (4, [9, 5]), (None, [17, 17])])
+def test_for_a_class_token_that_is_last_only_slots_that_reach_it_are_computed(segment, expected):
+    """Of 17 slots the last block is given 1 + 3, and the first 1 + 3 + 3; in segments of 4, whole ones."""
+    model = TransformerXL(Size(6, 2, 2), (2, 8), segment=segment, memory=3, readout="last")
+    lengths = []
+    for block in model.blocks:
+        block.register_forward_pre_hook(lambda _, inputs: lengths.append(inputs[0].shape[1]))
+    model.class_token(torch.randn(1, 17, 6))
+    assert lengths == expected
 
 
 def test_a_memory_passes_its_gradient_on_only_if_asked():
