@@ -47,8 +47,7 @@ def train(
         experiment, name = parse(arguments or [])
     from reorder.data.progress import Display
     from reorder.data.ranks import join
-    from reorder.report.tables import terminal_table
-    from reorder.report.write import write_report, write_run_figures
+    from reorder.report.write import show_report, write_report, write_run_figures
     from reorder.runs.directory import RunDir
     from reorder.training.continuing import continued, reopen
     from reorder.training.loop import train as train_one
@@ -75,6 +74,4 @@ def train(
         if world.first and not no_report:
             for run in runs:
                 write_run_figures(run)
-            page, (first, *_) = write_report(runs, directory.path / "report")
-            display.console.print(terminal_table(first, shown=6))
-            display.say(f"report: {page}")
+            show_report(write_report(runs, directory.path / "report"), display)
