@@ -256,11 +256,11 @@ _READ_BY = {"none": {"policy", "scan"}, "random": {"policy", "scan"}, "noise": _
 _READ_BY_PRIOR = {"tokenizer", "weights"}
 
 
-def reading_of(policy: str, start: str) -> str:
-    """What a run reads in, in a few words, from its policy and the name of its scan or order."""
+def reading_of(policy: str, start: str, estimator: str = "") -> str:
+    """What a run reads in, from its policy, the name of its scan or order, and its estimator."""
     names = {
         "none": f"{start}, fixed",
-        "global": f"learned from {start}",
+        "global": f"{'Algorithm 1' if estimator == 'paper' else 'learned'} from {start}",
         "noise": f"{start}, equal noise",
         "random": "random every batch",
     }
