@@ -41,7 +41,10 @@ def test_version_and_help():
 def test_train_ends_with_a_table_of_three_orders_and_a_report(tmp_path):
     done = reorder("train", "digits", *TINY, "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
-    assert "epoch 2" in done.stdout
+    for run in ("run", "run/fixed-row", "run/fixed-column"):
+        assert f"started {run}\n" in done.stdout
+        assert f"finished {run}: top-1 " in done.stdout
+    assert "epoch 2/2" in (tmp_path / "run" / "log.txt").read_text()
     for row in ("row, fixed", "column, fixed", "learned from column"):
         assert row in done.stdout.replace("│", " ")
     assert "±" in done.stdout
@@ -54,7 +57,7 @@ def test_train_ends_with_a_table_of_three_orders_and_a_report(tmp_path):
     assert {path for path in drawn if not path.startswith("report/")} == own | beside
     again = reorder("train", "--resume", tmp_path / "run")
     assert again.returncode == 0
-    assert "is finished already" in again.stdout
+    assert "3 of 3 runs are finished already" in again.stdout
     report = reorder("report", tmp_path / "run", tmp_path / "run" / "fixed-row", "-o", tmp_path / "report")
     assert report.returncode == 0, report.stderr
     assert "learned from column" in (tmp_path / "report" / "orders.md").read_text()
@@ -123,6 +126,8 @@ def test_scans_are_drawn(tmp_path, ending):
         (["train", "model.options.window=3"], "unknown option 'window' of model transformer_xl"),
         (["train", "order.scan=short.json"], '"order" must be a list of 16 integers, found 3'),
         (["train", "order.scan=absent.json"], "absent.json: No such file"),
+        (["train", "train.compare=[row,nothing]"], "unknown arm 'nothing'; choose from start, row"),
+        (["train", "train.track=wandb"], "train.track=wandb needs wandb: pip install"),
         (["train", "data.name=mnist"], "unknown dataset 'mnist'; choose from digits"),
         (["train", "absent.yaml"], "cannot read absent.yaml"),
         (["train", "--resume", "nowhere"], "nowhere is not a run directory"),
@@ -155,7 +160,10 @@ def test_scans_are_drawn(tmp_path, ending):
         (["coverage", "-o", "short.json/x.png"], "cannot write to short.json: short.json is not a directory"),
         (["report", "a", "--track", "9" * 5000 + ",1"], "--track takes ROW,COLUMN counted from 1"),
         (["evaluate", "a\x1b[31mb\udcff"], r"a\x1b[31mb\udcff is not a run directory"),
-        (["train", "--out", "short.json/run"], "cannot use short.json"),
+        (
+            ["train", "--out", "short.json/run"],
+            "cannot write to short.json/run: short.json is not a directory",
+        ),
         (["scans", "-o", "scans.doc"], "cannot draw 'scans.doc'; choose an ending from"),
         (["coverage", "--patch-size", "30"], "image size 224x224 is not divisible by patch size 30"),
         (["coverage", "-o", "coverage.txt"], "cannot draw 'coverage.txt'"),

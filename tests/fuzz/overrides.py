@@ -46,7 +46,7 @@ TRUTH = {
     "data.stream": (["false"], ["true"]),
     "train.decay_all": (["true", "false"], []),
     "train.compile": (["true", "false"], []),
-    "train.compare": (["true", "false"], []),
+    "train.compare": (["true", "false"], []),  # or a list of names
 }
 CHOICE = {
     "data.augment": (["flip", "none"], ["crop", "FLIP", "flip,none"]),
@@ -80,7 +80,7 @@ NO_NUMBER = [
 ]
 NOT_WHOLE = ["1.5", "nan", "inf", "true", "1e400", "-.inf", "9" * 400]
 NOT_REAL = ["nan", ".nan", "-inf", "true", "[]", "1e400x"]
-NO_TRUTH = ["abc", "2", "[true]", "{a: true}", "1:30:00", "nan", "9" * 400]
+NO_TRUTH = ["abc", "2", "[]", "[true]", "[[row]]", "{a: true}", "1:30:00", "nan", "9" * 400]
 ODD = [
     "${.}",
     "${..}",

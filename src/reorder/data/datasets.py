@@ -12,6 +12,9 @@ from torch import Tensor
 
 from reorder import config
 from reorder.data import fmow, folders, hub, idx
+from reorder.data.clutter import TRAIN as CLUTTER_TRAIN
+from reorder.data.clutter import VALIDATION as CLUTTER_VALIDATION
+from reorder.data.clutter import Clutter
 from reorder.data.notes import note
 from reorder.data.transform import DEVIATION, MAX_DECODED, MAX_PIXELS, MAX_PIXELS_FMOW, MEAN, Transform
 
@@ -169,14 +172,32 @@ class Dataset(NamedTuple):
 
 def digits(settings: config.Data, shape: tuple[int, int]) -> Dataset:
     """scikit-learn's 1,797 digits of 8x8 pixels; every fifth image is for validation."""
-    from sklearn.datasets import load_digits  # here, for it takes long to import
+    return _in_memory(*_digits(), DIGIT_NAMES, shape)
+
+
+def clutter(settings: config.Data, shape: tuple[int, int]) -> Dataset:
+    """Digits among pieces of other digits, for validation those of the digits for validation."""
+    counts, anywhere = (CLUTTER_TRAIN, CLUTTER_VALIDATION), settings.place == "anywhere"
+    made = [Clutter(*split, count, shape, anywhere) for split, count in zip(_digits(), counts, strict=True)]
+    if sum(counts) * shape[0] * shape[1] <= Kept.largest:
+        read = [torch.stack([split.read(index) for index in range(len(split))]) for split in made]
+        return _in_memory((read[0], made[0].labels), (read[1], made[1].labels), DIGIT_NAMES, shape)
+    pixels = made[0].cells.double() / 255
+    return Dataset(*made, DIGIT_NAMES, pixels.mean().float()[None], pixels.std().float()[None])
+
+
+DIGIT_NAMES = [str(digit) for digit in range(10)]
+
+
+def _digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Images, uint8 (n, 1, 8, 8), and labels (n,), for training and for validation."""
+    from sklearn.datasets import load_digits  # imported here: slow, and most datasets do not need it
 
     bunch = load_digits()
     images = torch.from_numpy((bunch.images / 16 * 255).round().astype(np.uint8))[:, None]
     labels = torch.from_numpy(bunch.target).long()
     held_out = torch.arange(len(labels)) % 5 == 0
-    train, validation = (images[~held_out], labels[~held_out]), (images[held_out], labels[held_out])
-    return _in_memory(train, validation, [str(name) for name in bunch.target_names], shape)
+    return (images[~held_out], labels[~held_out]), (images[held_out], labels[held_out])
 
 
 def idx_files(settings: config.Data, shape: tuple[int, int]) -> Dataset:
@@ -220,6 +241,7 @@ def _on_disk(find: Callable[..., tuple[Split, Split, list[str]]], max_pixels: in
 
 DATASETS: dict[str, Callable[[config.Data, tuple[int, int]], Dataset]] = {
     "digits": digits,
+    "clutter": clutter,
     "idx": idx_files,
     "image_folder": _on_disk(folders.image_folder, MAX_PIXELS),
     "imagenet": _on_disk(folders.imagenet, MAX_PIXELS),

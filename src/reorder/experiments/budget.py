@@ -51,15 +51,15 @@ class Plan(NamedTuple):
         return self.seeds * (4 * self.epochs + self.equal_epochs)
 
 
-def plan(budget: float, candidates: int, epochs: int, seeds: int, learns: bool) -> Plan:
+def plan(budget: float, candidates: int, epochs: int, seeds: int) -> Plan:
     """The rungs of a search that costs at most `budget` trainings of so many epochs.
 
     All candidates begin, with as long a first rung as the budget has room for; if it has no room even for the
     shortest, fewer begin, and if these are very few, they have fewer rungs. What is left goes to more
-    variations. `learns`: whether there is a straight-through run, if the budget is large enough.
+    variations.
     """
     most = math.floor(budget * epochs)
-    learning = max(1, round(LEARNING * epochs)) if learns else 0
+    learning = max(1, round(LEARNING * epochs))
     if learning > LEARNING_SHARE * most:
         learning = 0
     shortest = max(1, round(SHORTEST_START * epochs))

@@ -231,8 +231,8 @@ class Sweep:
 
 def run_here(
     tasks: list[Task], machine: Machine, console: Console, command: str, starter: Starter | None = None
-) -> bool:
-    """Train all runs that are not finished, and say how it ended; whether none failed."""
+) -> None:
+    """Train all runs that are not finished, and say how it ended; `command` is what continues them."""
     sweep = Sweep(tasks, machine, console, starter)
     if sweep.done:
         sweep.say(f"{len(sweep.done)} of {sweep.total} runs are finished already")
@@ -242,10 +242,12 @@ def run_here(
         remain = len(sweep.waiting) + len(sweep.failed)
         sweep.say(f"{remain} of {sweep.total} runs remain; continue with: {command}")
         raise
-    for name, reason in sweep.failed.items():
-        sweep.say(f"failed: {tasks[0].directory.path.parent / name}/log.txt: {reason}")
-    if sweep.failed:
-        sweep.say(f"{len(sweep.failed)} of {sweep.total} runs failed; try them again with: {command}")
-    else:
-        sweep.say(f"{sweep.total} runs are finished in {tasks[0].directory.path.parent}")
-    return not sweep.failed
+    logs = {task.name: task.directory.path / "log.txt" for task in tasks}
+    reasons = [f"{logs[name]}: {reason}" for name, reason in sweep.failed.items()]
+    for reason in reasons:
+        sweep.say(f"failed: {reason}")
+    if reasons:
+        count = f"{len(reasons)} of {sweep.total} runs failed, the first: {reasons[0]}"
+        raise Failed(f"{count}; try again with: {command}")
+    where = os.path.commonpath([task.directory.path for task in tasks])
+    sweep.say(f"{sweep.total} runs are finished in {where}")

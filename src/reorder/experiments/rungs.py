@@ -136,9 +136,7 @@ class Rungs:
     def learned(self, rung: PlannedRung, best: str) -> list[Candidate]:
         """What a straight-through run from the best candidate ends with, if that is a new order."""
         start = scan_of(self.search, best, self.asked.out)
-        order = replace(
-            self.asked.experiment.order, scan=start, policy="global", estimator=LEARNER, warmup_order="init"
-        )
+        order = replace(self.asked.experiment.order, scan=start, policy="global", estimator=LEARNER)
         epochs = rung.cost - rung.epochs
         warmup = self.asked.experiment.train.warmup_epochs * epochs / self.asked.experiment.train.epochs
         train = replace(self.base.train, epochs=epochs, warmup_epochs=warmup)

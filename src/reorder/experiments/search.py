@@ -28,13 +28,12 @@ from reorder.data.progress import Display
 from reorder.data.ranks import World, accelerator
 from reorder.experiments.budget import Plan, describe, plan
 from reorder.experiments.final import arms_of, in_full, judge, verdict_of
-from reorder.experiments.forecast import measure, others_at_work
+from reorder.experiments.forecast import SHARING, measure
 from reorder.experiments.grids import Task, check_here, clock, with_threads
 from reorder.experiments.here import Machine
-from reorder.experiments.rungs import LEARNER, Asked, Rungs, Train, searching
+from reorder.experiments.rungs import Asked, Rungs, Train, searching
 from reorder.models.patches import grid_of
 from reorder.orders.candidates import candidates
-from reorder.orders.estimators import SCORES
 from reorder.orders.files import load_order, save_order
 from reorder.orders.scans import SCANS
 from reorder.runs.directory import LOCK, RunDir
@@ -68,7 +67,7 @@ def begin(asked: Asked) -> Search:
     if asked.out.exists() and (not asked.out.is_dir() or {e.name for e in asked.out.iterdir()} - EMPTY):
         raise ValueError(f"{asked.out} exists and is no search's directory; choose another --out")
     count = max(CANDIDATES, len(asked.given) + 2)
-    planned = plan(asked.budget, count, asked.experiment.train.epochs, asked.seeds, LEARNER in SCORES)
+    planned = plan(asked.budget, count, asked.experiment.train.epochs, asked.seeds)
     room = planned.rungs[0].candidates
     if len(asked.given) > room - 2:
         raise ValueError(
@@ -146,8 +145,9 @@ def time_left(planned: Plan, over: int, kinds: tuple[Experiment, Experiment], ma
     """How long what follows so many rungs will take here, by a few steps of both kinds of run."""
     world = World(0, 1, accelerator())
     tasks = [with_threads(Task("", RunDir(""), kind), machine.threads) for kind in kinds]
-    with others_at_work(machine.jobs - 1 if world.device.type == "cpu" else 0, machine.threads):
-        short, full = (measure(task.experiment, world, 0.0).epoch for task in tasks)
+    short, full = (measure(task.experiment, world, 0.0).epoch for task in tasks)
+    if machine.jobs > 1 and world.device.type == "cpu":
+        short, full = SHARING * short, SHARING * full
     rungs = short * sum(rung.cost for rung in planned.rungs[over:]) / machine.jobs
     final = full * max(planned.final_epochs / machine.jobs, planned.equal_epochs)
     how = f"{machine.jobs} process{'es' * (machine.jobs > 1)}"

@@ -5,8 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from reorder.data.progress import Display
-from reorder.experiments.grids import Task
-from reorder.experiments.here import Failed, Machine, run_here
+from reorder.experiments.here import Machine, run_here
 from reorder.experiments.rungs import Train
 from reorder.experiments.slurm import submit_and_wait
 from reorder.experiments.workers import Pool
@@ -21,12 +20,7 @@ def on_this_machine(
     """Train so many runs at a time; Ctrl-C leaves them saved, and `command` continues."""
     machine = Machine(jobs, MANY)
     with Pool(machine) as pool:
-
-        def train(tasks: list[Task]) -> None:
-            if not run_here(tasks, machine, display.console, command, pool):
-                raise Failed(f"runs failed; try them again with: {command}")
-
-        yield train, machine
+        yield lambda tasks: run_here(tasks, machine, display.console, command, pool), machine
 
 
 @contextmanager

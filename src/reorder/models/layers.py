@@ -2,7 +2,7 @@
 
 # B images, N patches, L = N + 1 tokens, D width
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -46,11 +46,14 @@ def drop_path_rates(last: float, depth: int) -> list[float]:
 def run_blocks(blocks: nn.ModuleList, tokens: Tensor, checkpointing: bool, *shared: Tensor | None) -> Tensor:
     """Tokens (B, L, D) through all blocks; with checkpointing, activations are recomputed backward."""
     for block in blocks:
-        if checkpointing and torch.is_grad_enabled():
-            tokens = checkpoint(block, tokens, *shared, use_reentrant=False)
-        else:
-            tokens = block(tokens, *shared)
+        tokens = run_block(block, tokens, checkpointing, *shared)
     return tokens
+
+
+def run_block(block: nn.Module, tokens: Tensor, checkpointing: bool, *others: Any) -> Tensor:
+    if checkpointing and torch.is_grad_enabled():
+        return checkpoint(block, tokens, *others, use_reentrant=False)
+    return block(tokens, *others)
 
 
 def head_width(width: int, heads: int) -> int:

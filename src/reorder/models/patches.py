@@ -8,8 +8,9 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from reorder.orders.read import read_in_order
+from reorder.orders.read import read
 from reorder.orders.scans import check_grid
+from reorder.orders.straight_through import Sampled
 
 # B images, C channels, P patch size, N = rows * columns patches, L = N + 1 tokens, D width
 
@@ -100,11 +101,11 @@ class Tokens(nn.Module):
         else:
             raise ValueError(f"unknown positions {positions!r}; choose from learned, sincos")
 
-    def forward(self, images: Tensor, order: Tensor | None = None) -> Tensor:
+    def forward(self, images: Tensor, order: Tensor | Sampled | None = None) -> Tensor:
         if tuple(images.shape[1:]) != self.image_shape:
             raise ValueError(
                 f"images of shape {tuple(images.shape[1:])} given; the model reads {self.image_shape}"
             )
         patches = self.patch_embed(images) + self.pos_embed[:, 1:]
         class_token = (self.cls_token + self.pos_embed[:, :1]).expand(len(images), -1, -1)
-        return torch.cat([class_token.to(patches.dtype), read_in_order(patches, order)], dim=1)
+        return torch.cat([class_token.to(patches.dtype), read(patches, order)], dim=1)

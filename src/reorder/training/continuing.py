@@ -41,11 +41,8 @@ def continued(experiment: Experiment, overrides: list[str]) -> Experiment:
         raise ValueError(
             f"train.epochs={changed.train.epochs} is less than the run's {experiment.train.epochs} epochs"
         )
-    order = replace(
-        changed.order,
-        warmup_fraction=changed.order.warmup_fraction * scale,
-        policy_fraction=changed.order.policy_fraction * scale,
-    )
+    warmup, policy, _ = changed.order.curriculum
+    order = replace(changed.order, warmup_fraction=warmup * scale, policy_fraction=policy * scale)
     return replace(changed, order=order) if scale < 1 else changed
 
 
@@ -53,9 +50,8 @@ def reopen(directory: RunDir, overrides: list[str], display: Display) -> Experim
     """Write down what changes when a run, and those beside it that it is compared with, are continued."""
 
     def change() -> tuple[Experiment, Experiment]:
-        beside = [RunDir(file.parent) for file in sorted(directory.path.glob("fixed-*/config.yaml"))]
-        runs = [directory, *beside]
         directory.experiment()  # refuses what is no run before a lock is made in it
+        runs = [directory] if directory.handed_over else [directory, *directory.inside()]
         with ExitStack() as held:
             for run in runs:
                 held.enter_context(run.locked())
