@@ -13,6 +13,8 @@ import sys
 import traceback
 from contextlib import suppress
 
+from reorder.config import Experiment
+from reorder.data.datasets import Dataset, load_dataset
 from reorder.data.progress import Display
 from reorder.data.ranks import join
 from reorder.experiments.grids import Task, with_threads
@@ -90,13 +92,29 @@ class Pool:
         return Turn(worker, task, lock)
 
 
+class Loaded:
+    """The images of the last run, for the next one that wants the same."""
+
+    def __init__(self) -> None:
+        self.key = ""
+        self.data: Dataset | None = None
+
+    def load(self, experiment: Experiment) -> Dataset:
+        key = repr((experiment.data, experiment.model.image_shape))
+        if self.data is None or key != self.key:
+            self.data = None  # not two in memory
+            self.key, self.data = key, load_dataset(experiment.data, experiment.model.image_shape)
+        return self.data
+
+
 def serve(connection: socket.socket) -> None:
     """Train what comes, each run with the lock that comes with it, and answer how it ended."""
+    loaded = Loaded()
     while True:
         message, locks, _, _ = socket.recv_fds(connection, 65536, 1)
         if not message:
             return
-        status = train_logged(RunDir(os.fsdecode(message)))
+        status = train_logged(RunDir(os.fsdecode(message)), loaded)
         for lock in locks:
             os.close(lock)
         with suppress(BrokenPipeError):  # whoever asked has gone
@@ -106,7 +124,7 @@ def serve(connection: socket.socket) -> None:
         gc.collect()  # what is left of the run: an accelerator's memory
 
 
-def train_logged(directory: RunDir) -> int:
+def train_logged(directory: RunDir, loaded: Loaded) -> int:
     """Bring a run to its end; what `reorder train` would exit with, whose words go to the run's log.txt."""
     os.environ[LOCKED] = str(directory.path)
     with open(directory.path / "log.txt", "a") as log:
@@ -115,7 +133,7 @@ def train_logged(directory: RunDir) -> int:
         try:
             experiment = directory.experiment()
             with join(experiment.train.timeout_minutes) as world, StopSignals().watched() as stop:
-                train(experiment, directory, Display(), world, stop)
+                train(experiment, directory, Display(), world, stop, loaded.load(experiment))
             return 0
         except Stopped as stopped:
             print(f"reorder: {stopped}", file=sys.stderr)
