@@ -1,7 +1,7 @@
 """How a search spends its budget: rungs of candidates, each trained longer and with fewer of them.
 
 All candidates begin with the same few epochs: first the fixed ones, then variations of the best of these,
-then what a straight-through run from the best of all has learned. The best third goes on to three times as
+then what a straight-through run has learned. The best third goes on to three times as
 many epochs, and the best third of these again, up to half of a full training, or all of it if many are left.
 Row-major goes along in every rung: the others are compared with it.
 """
@@ -59,14 +59,14 @@ def plan(budget: float, candidates: int, epochs: int, seeds: int) -> Plan:
     variations.
     """
     most = math.floor(budget * epochs)
-    learning = max(1, round(LEARNING * epochs))
-    if learning > LEARNING_SHARE * most:
-        learning = 0
+    learnings = [max(1, round(LEARNING * epochs)), 0]
+    if learnings[0] > LEARNING_SHARE * most:
+        del learnings[0]
     shortest = max(1, round(SHORTEST_START * epochs))
     longest = max(shortest, round(LONGEST_START * epochs))
     starts = [(candidates, first) for first in range(longest, shortest - 1, -1)]
     starts += [(count, shortest) for count in range(candidates - 1, FEWEST - 1, -1)]
-    for depth, (count, first) in product(range(MOST_LEVELS, 0, -1), starts):
+    for learning, depth, (count, first) in product(learnings, range(MOST_LEVELS, 0, -1), starts):
         if count < WORTH_RUNGS and depth > 1:
             continue
         found, varied = None, count // 2
@@ -115,7 +115,7 @@ def describe(plan: Plan) -> list[str]:
     words = {
         FIXED: "{} candidates",
         VARIED: "{} variations of the best",
-        LEARNED: "the order that a straight-through run learns from the best",
+        LEARNED: "the order that a straight-through run learns",
         BEST: "row-major and the best {}",
     }
     rungs = [

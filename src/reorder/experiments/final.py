@@ -22,6 +22,7 @@ ROW, SCAN, RANDOM, FOUND, LONGER = (
     "row-major, equal compute",
 )
 ERRORS = 2  # standard errors beyond which a difference is no accident
+SMALL = 2.0  # points: a larger difference would matter
 
 
 class Trained(NamedTuple):
@@ -122,10 +123,10 @@ def describe(found: Difference, equal: Difference, others: dict[str, Difference]
     different = {name: each for name, each in every.items() if abs(each.points) > ERRORS * each.sem}
     if not different:
         most = max(abs(each.points) + ERRORS * each.sem for each in every.values())
-        return (
-            f"no order among {tried} was found to differ from row-major by more than {most:.1f} points: for "
-            "this model and data order does not matter; keep row-major"
-        )
+        small = f"no order among {tried} was found to differ from row-major by more than {most:.1f} points"
+        if most > SMALL:
+            return f"{small}, which is too much to tell: give more --seeds, validation images or epochs"
+        return f"{small}: for this model and data order does not matter; keep row-major"
     none = f"no order among {tried} was found to be better than row-major"
     best = max(different, key=lambda name: different[name].points)
     if different[best].points > 0:

@@ -30,7 +30,8 @@ def train(
 ) -> dict[str, Any]:
     """Train one experiment into its run directory, from where it stopped if it was begun; its summary.
 
-    `data` are the experiment's, if they are loaded already. With order.scan=prior the prior is measured, unless this run has recorded it.
+    `data` are the experiment's, if they are loaded already. With order.scan=prior the prior is measured,
+    unless this run has recorded it.
     """
     directory.check(experiment)
     if (finished := directory.summary()) is not None:
