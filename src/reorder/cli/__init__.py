@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import reorder
-from reorder.cli import bench, coverage, evaluate, prior, report, scans, sweep, train
+from reorder.cli import bench, coverage, evaluate, prior, report, scans, search, sweep, train
 from reorder.data.progress import visible
 from reorder.training.signals import Stopped, requeue
 
@@ -42,6 +42,7 @@ def _root(
 
 for command in (
     train.train,
+    search.search,
     prior.prior,
     evaluate.evaluate,
     sweep.sweep,
