@@ -280,7 +280,7 @@ MUTANTS = [
     Mutant("report/evaluation.py", '"own-reversed": own.flip(0)', '"own-reversed": own', JUDGE),
     Mutant("report/evaluation.py", '("top5", result.correct5)', '("top5", result.correct)', JUDGE),
     Mutant("report/evaluation.py", '    "data.train_images",\n', "", JUDGE),
-    Mutant("models/coverage.py", "    model.eval()\n", "", EVALUATE),
+    Mutant("models/coverage.py", "    model.eval()\n", "", "models/test_coverage.py"),
     Mutant("models/accuracy.py", "rows[rows[:, 0].argsort()].T", "rows.T", EVALUATE),
     Mutant("models/accuracy.py", "topk(min(5, logits.shape[1]))", "topk(min(4, logits.shape[1]))", EVALUATE),
     # Models: where the class token stands, and what it sees

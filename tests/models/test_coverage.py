@@ -73,6 +73,16 @@ def test_a_segmented_transformer_xl_and_a_one_way_mamba_see_less():
     assert one_way.training
 
 
+@pytest.mark.parametrize("name", ["vit", "transformer_xl", "mamba"])
+def test_looking_into_a_model_in_training_drops_nothing_out(name):
+    model = reorder.create_model(name, Size(12, 2, 3), 16, 4, dropout=0.5, drop_path=0.5)
+    before = torch.get_rng_state()
+    images = torch.zeros(1, 3, 16, 16)
+    analysis.attends(model, images)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert model.training
+
+
 def test_the_numbers_are_written_as_json(found, tmp_path):
     analysis.write_coverage(found, tmp_path / "sub" / "coverage.json")
     assert json.loads((tmp_path / "sub" / "coverage.json").read_text()) == found
