@@ -31,7 +31,9 @@ SUMMARY = {
 
 
 def tasks(out, *arguments, epochs="10"):
-    return tasks_of(plans_of(["digits", "policy=none", f"train.epochs={epochs}", *arguments])[0], out)
+    if not any(argument.startswith("order.policy=") for argument in arguments):
+        arguments = ("order.policy=none", *arguments)
+    return tasks_of(plans_of(["digits", f"train.epochs={epochs}", *arguments])[0], out)
 
 
 def trained(task, epochs):
@@ -162,6 +164,25 @@ def test_finished_runs_of_the_same_kind_tell_the_pace_and_nothing_is_measured(tm
     pace = estimate.paces(run, 1.15, ALONE)[run[2].name]
     assert (pace.epoch, pace.start) == (40.0, pytest.approx(0.0, abs=60))  # the mean of 30 and 50
     assert measured == []
+
+
+def test_a_step_of_the_policy_stage_may_cost_more_and_counts_by_its_share(tmp_path):
+    def measure(experiment):
+        order = experiment.order
+        if order.policy == "none":
+            return Pace(10, 20)
+        assert (order.policy, order.estimator, order.scan) == ("global", "paired", "row")
+        assert order.curriculum[:2] == (0.0, 1.0)  # every step is one
+        return Pace(12, 60)
+
+    fixed, learns = (
+        tasks(
+            tmp_path, f"order.policy={policy}", "estimator=paired", "order.policy_fraction=0.25", "scan=snake"
+        )
+        for policy in ("none", "global")
+    )
+    assert estimate.measured_pace(fixed[0].experiment, measure) == Pace(10, 20)
+    assert estimate.measured_pace(learns[0].experiment, measure) == Pace(10, 30)  # 3/4 of 20 and 1/4 of 60
 
 
 def test_a_pace_that_is_measured_alone_is_stretched_for_processes_that_share_a_cpu(tmp_path, measured):

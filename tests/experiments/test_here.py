@@ -300,10 +300,10 @@ def test_the_screen_says_what_runs_what_is_done_what_failed_and_how_long_is_left
         "1 of 4 done, 0 failed, 1 waiting, time left: unknown",
         f"failed {bad.name}: reorder: no space is left",
         f"started {slow.name}",
-        f"{good.name} 2 of 4 62.5 0:01:00",
+        f"{good.name} 2 of 4 62.5% 0:01:00",
         "1 of 4 done, 1 failed, 0 waiting, time left: 0:03:00",  # half a run in 60 s; 1.5 are left
         f"finished {good.name}: top-1 81.0%, in 0:02:00",
-        f"{slow.name} 1 of 4 50.0 0:01:00",
+        f"{slow.name} 1 of 4 50.0% 0:01:00",
         "2 of 4 done, 1 failed, 0 waiting, time left: 0:01:12",  # 1.25 runs in 120 s; 0.75 are left
         f"finished {slow.name}: top-1 70.0%, in 0:02:00",
     ]
@@ -311,12 +311,15 @@ def test_the_screen_says_what_runs_what_is_done_what_failed_and_how_long_is_left
     assert first_seen == expected, screen.lines()
 
 
-def test_runs_that_differ_in_their_seed_are_told_apart_in_80_columns(tmp_path):
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_table_shows_whole_names_on_a_narrow_terminal_at_the_cost_of_a_column(tmp_path, width):
     options = ["model.options.dropout=0.0", "model.options.memory=16", "model.options.segment=8"]
     runs = tasks([*TINY, *options, "seed=0,1"], tmp_path)
-    screen = Console(file=io.StringIO(), width=80, record=True)
+    screen = Console(file=io.StringIO(), width=width, record=True)
     sweep = Sweep(runs, Machine(2, 2), screen)
     sweep.working = [Working(task, None, 0) for task in runs]
     screen.print(sweep.table())
-    _, _, *rows, _ = screen.export_text().splitlines()
+    heading, _, *rows, _ = screen.export_text().splitlines()
+    columns = ["running", "epoch", "validation", "top-1", *(["time"] if width > 60 else [])]
+    assert heading.split() == columns
     assert "".join(row.split()[0] for row in rows) == "".join(task.name for task in runs)

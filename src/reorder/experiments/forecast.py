@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -24,7 +24,9 @@ STEPS = 3
 # Processes side by side on one CPU share its caches and memory: with two on two cores a step of a mini
 # Transformer-XL or Mamba took 1.11 and 1.12 times the processor's time. More processes may take more.
 SHARING = 1.15
-KEYS = ("batch_size", "precision", "accumulate", "ema", "compile", "threads")  # of train: what a step costs
+# What a step costs, besides model and data.
+TRAIN_KEYS = ("batch_size", "precision", "accumulate", "ema", "compile", "threads")
+ORDER_KEYS = ("policy", "estimator", "orders_per_image")
 
 
 class Pace(NamedTuple):
@@ -40,9 +42,11 @@ class Pace(NamedTuple):
 
 
 def kind_of(experiment: Experiment) -> str:
-    """What a run's pace depends on: all but its order, seed and length. A prior is not measured."""
-    settings = [getattr(experiment.train, key) for key in KEYS]
-    return json.dumps([dataclasses.asdict(experiment.model), dataclasses.asdict(experiment.data), settings])
+    """What a run's pace depends on: not on its start, seed and length. A prior is not measured."""
+    train = [getattr(experiment.train, key) for key in TRAIN_KEYS]
+    order = [getattr(experiment.order, key) for key in ORDER_KEYS]
+    parts = [dataclasses.asdict(experiment.model), dataclasses.asdict(experiment.data), train, order]
+    return json.dumps([*parts, experiment.order.curriculum.policy_fraction])
 
 
 def recorded(directory: Path, process_seconds: float) -> dict[str, Pace]:
@@ -81,6 +85,17 @@ def measure(experiment: Experiment, world: World, process_seconds: float) -> Pac
     return Pace(start, step * run.loader.steps_per_epoch + image * len(run.loader.dataset.validation))
 
 
+def measured_pace(experiment: Experiment, measure: Callable[[Experiment], Pace]) -> Pace:
+    """A pace in which the policy stage, where a step may cost more, counts by its share of the run."""
+    fixed = measure(dataclasses.replace(experiment, order=Order()))
+    if experiment.order.policy in ("none", "random"):
+        return fixed
+    always = dataclasses.replace(experiment.order, scan="row", warmup_fraction=0.0, policy_fraction=1.0)
+    learning = measure(dataclasses.replace(experiment, order=always))
+    share = experiment.order.curriculum.policy_fraction
+    return fixed._replace(epoch=(1 - share) * fixed.epoch + share * learning.epoch)
+
+
 def loaded(batches: Iterator[T], workers: int) -> tuple[list[T], float]:
     """The first few batches, and how many seconds each takes to read.
 
@@ -111,7 +126,7 @@ def paces(tasks: list[Task], sharing: float, world: World) -> dict[str, Pace | s
         kind = kind_of(task.experiment)
         if kind not in known:
             try:
-                pace = measure(dataclasses.replace(task.experiment, order=Order()), world, process_seconds)
+                pace = measured_pace(task.experiment, lambda run: measure(run, world, process_seconds))
                 known[kind] = pace._replace(epoch=sharing * pace.epoch)
             except ValueError as error:  # most likely the data are not on this machine
                 known[kind] = str(error)

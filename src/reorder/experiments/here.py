@@ -19,6 +19,7 @@ from reorder.experiments.grids import Task, clock, last_words, start, trouble, w
 from reorder.training.signals import Stopped, StopSignals
 
 POLL_SECONDS = 0.2
+NARROW = 72  # columns of a terminal
 
 
 class Failed(Exception):
@@ -208,20 +209,15 @@ class Sweep:
 
     def table(self) -> Group:
         """The runs that are under way, and how many are not."""
-        table = Table(
-            Column("running", overflow="fold"),  # the end of a name tells seeds apart
-            "epoch",
-            "top-1 (%)",
-            "time",
-            box=SIMPLE_HEAD,
-            show_edge=False,
-            pad_edge=False,
-        )
+        name = Column("running", overflow="fold")  # the end of a name tells seeds apart
+        # A narrow terminal has no room for the time; time left is below the table.
+        others = ["epoch", "validation top-1", "time"][: 2 if self.console.width < NARROW else 3]
+        table = Table(name, *others, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for working in self.working:
             metrics, epochs = working.task.metrics(), working.task.experiment.train.epochs
-            top1 = f"{100 * metrics[-1]['validation_top1']:.1f}" if metrics else ""
-            since = clock(time.monotonic() - working.began)
-            table.add_row(working.task.name, f"{len(metrics)} of {epochs}", top1, since)
+            top1 = f"{metrics[-1]['validation_top1']:.1%}" if metrics else ""
+            shown = [f"{len(metrics)} of {epochs}", top1, clock(time.monotonic() - working.began)]
+            table.add_row(working.task.name, *shown[: len(others)])
         counts = (
             f"{len(self.done)} of {self.total} done, {len(self.failed)} failed, {len(self.waiting)} waiting, "
             f"time left: {self.left()}"

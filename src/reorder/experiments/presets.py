@@ -28,11 +28,11 @@ def demo() -> Experiment:
         train=Train(
             epochs=6,
             batch_size=32,
-            learning_rate=2e-3,
+            learning_rate=1e-3,
             warmup_epochs=0.3,
             compare=[*SCANS, "noise", "paper"],
         ),
-        order=Order(scan="row", policy="global"),
+        order=Order(scan="random", policy="global"),
     )
 
 
@@ -127,7 +127,7 @@ def for_300_epochs(base: Experiment) -> Experiment:
         reorder train --resume RUN train.epochs=300
     """
     stretch = 300 / base.train.epochs
-    warmup, policy, _ = base.order.curriculum
+    warmup, policy, *_ = base.order.curriculum
     order = replace(base.order, warmup_fraction=warmup / stretch, policy_fraction=policy / stretch)
     return replace(base, train=replace(base.train, epochs=300), order=order)
 
