@@ -11,6 +11,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+TOKENIZERS = ("kmeans", "vqvae", "chameleon")
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # of Debian's package dataset-fashion-mnist
 
 
@@ -198,7 +199,7 @@ class Order:
     def __post_init__(self) -> None:
         if self.scan.endswith(".json"):
             self.scan = _absolute("order.scan", self.scan)
-        _choose("order.tokenizer", self.tokenizer, ("kmeans", "vqvae", "chameleon"))
+        _choose("order.tokenizer", self.tokenizer, TOKENIZERS)
         if self.weights is not None and Path(self.weights).is_dir():
             self.weights = _absolute("order.weights", self.weights)
         _choose("order.policy", self.policy, ("none", "global", "noise", "random"))
@@ -236,6 +237,24 @@ NEUTRAL = (
     "train.timeout_minutes",
     "train.compare",
     "train.track",
+)
+
+
+# Keys that may change when a run is continued.
+RESUME_MAY_CHANGE = (
+    "train.epochs",
+    "train.threads",
+    "train.keep",
+    "train.checkpoint_minutes",
+    "train.checkpoint_steps",
+    "train.timeout_minutes",
+    "train.learning_rate",
+    "train.clip",
+    "train.precision",
+    "train.track",
+    "data.root",
+    "data.workers",
+    "data.max_broken",
 )
 
 
@@ -318,6 +337,13 @@ def notes(experiment: Experiment) -> list[str]:
             "the validation split is not looked at"
         )
     return found
+
+
+def check_continuation(overrides: list[str]) -> None:
+    """Refuse changes that a run, once it is begun, cannot take."""
+    for override in overrides:
+        if (key := override.split("=")[0]) not in RESUME_MAY_CHANGE:
+            raise ValueError(f"--resume cannot change {key!r}; it may change {', '.join(RESUME_MAY_CHANGE)}")
 
 
 def difference(experiment: Experiment, other: Experiment) -> str:

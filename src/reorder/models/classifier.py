@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from reorder.config import Model
 from reorder.models.backbones import BACKBONES, SIZES, Size, TransformerXL
-from reorder.models.patches import Tokens, grid_of, initial_std
+from reorder.models.grid import grid_of
+from reorder.models.patches import Tokens, initial_std
 from reorder.orders.read import plain
 from reorder.orders.straight_through import Sampled
 
