@@ -143,7 +143,7 @@ MUTANTS = [
     Mutant("orders/learner.py", "orders = self.first[None]", "orders = self.policy.mode()[None]", LEARNER),
     Mutant("orders/learner.py", "self.policy.logits.grad = None", "pass", LEARNER),
     Mutant("orders/learner.py", "self._drawn[1] > 0 and self.learn", "self._drawn[1] > 0", LEARNER),
-    Mutant("orders/learner.py", "self.policy.logits.mul_(TIE)", "pass", LEARNER),
+    Mutant("orders/learner.py", ".log().flip(0)", ".log()", LEARNER),
     Mutant("orders/learner.py", "(NARROWEST / WIDEST) ** done", "(WIDEST / NARROWEST) ** done", LEARNER),
     Mutant("orders/learner.py", "reach / max(1, self.stop_step - self.start_step)", "reach", LEARNER),
     Mutant("orders/estimators.py", "(-losses.mean())", "(losses.mean())", REWARD),

@@ -25,9 +25,9 @@ def test_defaults_are_the_papers_recipe():
 
 def test_a_curriculum_is_the_estimators_but_for_what_is_given():
     order = build(Experiment(), overrides=["order.policy_fraction=0.4"]).order
-    assert order.curriculum == (0.05, 0.4, "random", True)
+    assert order.curriculum == (0.05, 0.4, "random")
     order = build(Experiment(), overrides=["order.estimator=scaled", "order.warmup_order=init"]).order
-    assert order.curriculum == (0.15, 0.3, "init", False)
+    assert order.curriculum == (0.15, 0.3, "init")
 
 
 def test_overrides_and_files_change_typed_values(tmp_path):

@@ -5,7 +5,10 @@ from typing import Annotated
 
 import typer
 
+from reorder.cli.checks import check_ending
 from reorder.data.progress import visible
+from reorder.experiments.arguments import SIZES
+from reorder.models.grid import grid_of
 
 
 def coverage(
@@ -18,6 +21,10 @@ def coverage(
 
     Example: `reorder coverage --patch-size 32 -o coverage.png`
     """
+    check_ending(out)
+    grid_of(image_size, patch_size)
+    if size not in SIZES:
+        raise ValueError(f"unknown size {size!r}; choose from {', '.join(SIZES)}")
     from reorder.models.coverage import coverage as count_coverage
     from reorder.models.coverage import write_coverage
     from reorder.report.figures import check_drawable, coverage_figure, save_figure

@@ -24,6 +24,17 @@ SIZES = {
 }
 
 
+def size_of(name: str) -> Size:
+    """A size by its name, or by width/depth/heads, such as 48/2/4."""
+    if name in SIZES:
+        return SIZES[name]
+    numbers = name.split("/")
+    if len(numbers) != 3 or not all(number.isdecimal() and 0 < int(number) < 10**5 for number in numbers):
+        choices = f"{', '.join(SIZES)}, or width/depth/heads such as 48/2/4"
+        raise ValueError(f"unknown size {name!r}; choose from {choices}")
+    return Size(*map(int, numbers))
+
+
 class DropPath(nn.Module):
     """Stochastic depth: drops a residual branch for whole images with probability `rate`."""
 
