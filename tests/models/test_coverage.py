@@ -7,7 +7,7 @@ import torch
 
 import reorder
 from reorder.models import coverage as analysis
-from reorder.models.layers import Size
+from reorder.models.sizes import Size
 
 SIDE = 7  # 224 pixels in patches of 32: 49 patches and a class token
 

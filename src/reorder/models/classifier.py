@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from reorder.config import Model
 from reorder.models.backbones import BACKBONES, Size, TransformerXL
 from reorder.models.grid import grid_of
-from reorder.models.layers import size_of
 from reorder.models.patches import Tokens, initial_std
+from reorder.models.sizes import size_of
 from reorder.orders.read import plain
 from reorder.orders.straight_through import Sampled
 
