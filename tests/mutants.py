@@ -204,7 +204,7 @@ MUTANTS = [
         "unwrapped(run.model)",
         ENGINE,
     ),
-    Mutant("training/summary.py", '"top5": result.top5', '"top5": result.top1', f"{JUDGE}"),
+    Mutant("training/summary.py", '"top5": result.top5', '"top5": result.top1', EVALUATION),
     Mutant("training/loop.py", 'dict.fromkeys([experiment.order.scan, "row"])', '["row"]', TRAIN),
     Mutant(
         "training/continuing.py",
