@@ -29,7 +29,7 @@ class PatchReader(nn.Module):
 
     def forward(self, patches: Tensor, order: Tensor) -> Tensor:
         tokens = self.embed(patches) + self.positions  # (B, N, D), row by row
-        tokens = tokens[:, order]  # the one line that is new
+        tokens = reorder.read(tokens, order)  # the one line that is new
         outputs, _ = self.recurrent(tokens)
         return self.head(outputs[:, -1])
 
@@ -46,8 +46,8 @@ def main(steps: int, seed: int) -> float:
     patches, labels = digits()
     test, train = torch.randperm(len(labels)).split([360, len(labels) - 360])
     model = PatchReader()
-    learner = reorder.OrderLearner(grid=(4, 4), init="row", total_steps=steps, seed=seed)
-    groups = [{"params": model.parameters()}, {"params": learner.parameters(), "lr": 2 / steps}]
+    learner = reorder.OrderLearner(grid=(4, 4), total_steps=steps, seed=seed)
+    groups = [{"params": model.parameters()}, {"params": learner.parameters(), "lr": learner.learning_rate}]
     optimizer = torch.optim.AdamW(groups, lr=3e-3)
     for step in range(steps):
         batch = train[torch.randint(len(train), (64,))]

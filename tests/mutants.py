@@ -33,6 +33,7 @@ class Mutant(NamedTuple):
 
 
 SCANS, ORDER, POLICY = "orders/test_scans.py", "orders/test_order.py", "orders/test_policy.py"
+STRAIGHT = "orders/test_straight_through.py"
 REWARD, CURRICULUM, LEARNER = (
     "orders/test_estimators.py",
     "orders/test_curriculum.py",
@@ -51,6 +52,10 @@ EVALUATE, RESULTS, COMPARISONS, GAINS = (
     "report/test_comparisons.py",
     "report/test_gains.py",
 )
+COMPARISON = "experiments/test_comparison.py"
+SEGMENT_ATTENTION = "models/kernels/segment_attention.py"
+SEGMENTS = "models/kernels/test_segment_attention.py"
+WINDOW = "models/kernels/test_sliding_window.py"
 RANKING, ENTROPY = "prior/test_ranking.py", "prior/test_entropy.py"
 COMPRESSIBILITY, KMEANS, COMMAND = (
     "prior/test_compressibility.py",
@@ -80,12 +85,10 @@ MUTANTS = [
     Mutant(
         "orders/policy.py", "detach().argsort(descending=True", "detach().argsort(descending=False", POLICY
     ),
-    Mutant("orders/policy.py", "+ temperature * gumbel", "+ gumbel", POLICY),
-    Mutant("orders/policy.py", "gumbel = -waiting", "gumbel = waiting", POLICY),
-    Mutant(
-        "orders/policy.py", "self.logits.double() / temperature", "self.logits.double() * temperature", POLICY
-    ),
-    Mutant("orders/policy.py", "self.logits.double() / temperature", "self.logits / temperature", POLICY),
+    Mutant("orders/policy.py", "+ temperature * self.gumbel", "+ self.gumbel", POLICY),
+    Mutant("orders/policy.py", "return -waiting", "return waiting", POLICY),
+    Mutant("orders/policy.py", "logits.double() / temperature", "logits.double() * temperature", POLICY),
+    Mutant("orders/policy.py", "logits.double() / temperature", "logits / temperature", POLICY),
     Mutant(
         "orders/policy.py", "values.flip(-1).logcumsumexp(-1).flip(-1)", "values.logcumsumexp(-1)", POLICY
     ),
@@ -111,7 +114,11 @@ MUTANTS = [
         "return policy.log_prob(orders, temperature)\n",
         REWARD,
     ),
-    Mutant("orders/estimators.py", "return -(advantages", "return (advantages", REWARD),
+    Mutant("orders/estimators.py", "return -(advantages * self", "return (advantages * self", REWARD),
+    Mutant("orders/estimators.py", "return -(advantages * temp", "return (advantages * temp", REWARD),
+    Mutant("orders/estimators.py", "* count / (count - 1)", "", REWARD),
+    Mutant("orders/estimators.py", "by_order.mean(0) - by_order", "by_order.mean() - by_order", REWARD),
+    Mutant("orders/estimators.py", "return mean_over_ranks(grad)", "return grad", LEARNER),
     Mutant(
         "orders/estimators.py", '"scaled", momentum: float = 0.99', '"scaled", momentum: float = 0.9', LEARNER
     ),
@@ -136,11 +143,20 @@ MUTANTS = [
     # Orders: the learner
     Mutant("orders/learner.py", "orders = self.first[None]", "orders = self.policy.mode()[None]", LEARNER),
     Mutant("orders/learner.py", "self.policy.logits.grad = None", "pass", LEARNER),
-    Mutant("orders/learner.py", "if heat == 0 or not self.learn:", "if heat == 0:", LEARNER),
-    Mutant("orders/learner.py", "(-losses.detach().mean())", "(losses.detach().mean())", LEARNER),
+    Mutant("orders/learner.py", "self._drawn[1] > 0 and self.learn", "self._drawn[1] > 0", LEARNER),
+    Mutant("orders/learner.py", ".log().flip(0)", ".log()", LEARNER),
+    Mutant("orders/learner.py", "(NARROWEST / WIDEST) ** done", "(WIDEST / NARROWEST) ** done", LEARNER),
+    Mutant("orders/learner.py", "reach / max(1, self.stop_step - self.start_step)", "reach", LEARNER),
+    Mutant("orders/estimators.py", "(-losses.mean())", "(losses.mean())", REWARD),
+    Mutant("orders/estimators.py", "mean_over_ranks(-losses.mean())", "(-losses.mean())", LEARNER),
+    # Orders: straight-through reading
+    Mutant("orders/straight_through.py", "difference.sign() / -width", "difference.sign() / width", STRAIGHT),
+    Mutant("orders/straight_through.py", "total[..., near] -= pull.sum(-2)", "pass", STRAIGHT),
     Mutant(
-        "orders/learner.py", "mean_over_ranks(-losses.detach().mean())", "(-losses.detach().mean())", LEARNER
+        "orders/straight_through.py", "products - (weights * products)", "products - (products)", STRAIGHT
     ),
+    Mutant("orders/straight_through.py", "scores.device) > band", "scores.device) >= band", STRAIGHT),
+    Mutant("orders/curriculum.py", "return peak * (1 - progress", "return peak * (progress", LEARNER),
     Mutant("orders/learner.py", "spawn_key=(step,)", "spawn_key=(0,)", LEARNER),
     Mutant(
         "orders/learner.py", "SeedSequence(seed, spawn_key=(step,))", "SeedSequence([seed, step])", LEARNER
@@ -151,7 +167,7 @@ MUTANTS = [
         "round(policy_fraction *",
         LEARNER,
     ),
-    Mutant("orders/learner.py", "if not rewards.isfinite():", "if False:", LEARNER),
+    Mutant("orders/estimators.py", "if not rewards.isfinite():", "if False:", LEARNER),
     Mutant(
         "orders/learner.py",
         "step is not None and self.stage(step) ==",
@@ -205,11 +221,13 @@ MUTANTS = [
         ENGINE,
     ),
     Mutant("training/summary.py", '"top5": result.top5', '"top5": result.top1', EVALUATION),
-    Mutant("training/loop.py", 'dict.fromkeys([experiment.order.scan, "row"])', '["row"]', TRAIN),
+    Mutant("experiments/arms.py", "keys not in seen", "True", COMPARISON),
+    Mutant("experiments/arms.py", 'BY_DEFAULT = ("start", "row")', 'BY_DEFAULT = ("row",)', COMPARISON),
+    Mutant("experiments/comparison.py", 'order.json")), main.name', 'order.json")), None', COMPARISON),
     Mutant(
         "training/continuing.py",
-        "changed.order.warmup_fraction * scale",
-        "changed.order.warmup_fraction",
+        "warmup_fraction=warmup * scale",
+        "warmup_fraction=warmup",
         "training/test_interruptions.py",
     ),
     Mutant("training/setup.py", "betas=(0.9, 0.999)", "betas=(0.9, 0.99)", TRAIN),
@@ -263,9 +281,19 @@ MUTANTS = [
     Mutant("report/evaluation.py", '"own-reversed": own.flip(0)', '"own-reversed": own', EVALUATION),
     Mutant("report/evaluation.py", '("top5", result.correct5)', '("top5", result.correct)', EVALUATION),
     Mutant("report/evaluation.py", '    "data.train_images",\n', "", EVALUATION),
-    Mutant("models/coverage.py", "    model.eval()\n", "", EVALUATE),
+    Mutant("models/coverage.py", "    model.eval()\n", "", "models/test_coverage.py"),
     Mutant("models/accuracy.py", "rows[rows[:, 0].argsort()].T", "rows.T", EVALUATE),
     Mutant("models/accuracy.py", "topk(min(5, logits.shape[1]))", "topk(min(4, logits.shape[1]))", EVALUATE),
+    # Models: where the class token stands, and what it sees
+    Mutant("models/readout.py", '"last": length - 1', '"last": length - 2', SEGMENTS),
+    Mutant("models/readout.py", "tokens[:, 1:].mean(1", "tokens.mean(1", SEGMENTS),
+    Mutant("models/transformer_xl.py", "needed[0] // segment * segment - self.memory", "needed[0]", SEGMENTS),
+    Mutant("models/transformer_xl.py", 'has_global=readout == "first"', "has_global=True", SEGMENTS),
+    Mutant(SEGMENT_ATTENTION, "segment * cut.segment - cut.memory)", "segment * cut.segment)", SEGMENTS),
+    Mutant(SEGMENT_ATTENTION, "return own, inside - own + before", "return inside, before", SEGMENTS),
+    Mutant(SEGMENT_ATTENTION, "return inside + before if cut.before else inside", "return inside", SEGMENTS),
+    Mutant("models/kernels/sliding_window.py", "seen |= query >= cut.length", "seen |= query < 0", WINDOW),
+    Mutant("models/coverage.py", "found = found[slot_of][:, slot_of]", "pass", "models/test_coverage.py"),
     # Statistics
     Mutant(
         "runs/statistics.py",

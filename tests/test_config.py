@@ -17,9 +17,17 @@ def test_defaults_are_the_papers_recipe():
     assert (experiment.model.image_size, experiment.model.patch_size) == (224, 16)
     assert (experiment.train.epochs, experiment.train.warmup_epochs) == (100, 5)
     assert (experiment.train.learning_rate, experiment.train.weight_decay) == (1e-4, 0.03)
-    assert (experiment.order.temperature, experiment.order.learning_rate) == (0.2, 1e-4)
-    assert experiment.order.warmup_fraction * 100 == pytest.approx(15)
-    assert experiment.order.policy_fraction * 100 == pytest.approx(30)
+    assert experiment.order.temperature == 0.2
+    paper = build(experiment, overrides=["order.estimator=paper"]).order.curriculum
+    assert (100 * paper.warmup_fraction, 100 * paper.policy_fraction) == pytest.approx((15, 30))
+    assert paper.warmup_order == "row"
+
+
+def test_a_curriculum_is_the_estimators_but_for_what_is_given():
+    order = build(Experiment(), overrides=["order.policy_fraction=0.4"]).order
+    assert order.curriculum == (0.05, 0.4, "random")
+    order = build(Experiment(), overrides=["order.estimator=scaled", "order.warmup_order=init"]).order
+    assert order.curriculum == (0.15, 0.3, "init")
 
 
 def test_overrides_and_files_change_typed_values(tmp_path):
@@ -61,7 +69,7 @@ def test_every_preset_survives_a_round_trip_through_yaml(name, tmp_path):
         ("model..name=vit", "unknown key"),
         ("order.policy=local", "order.policy: unknown value 'local'; choose from none, global"),
         ("order.estimator=ppo", "order.estimator: unknown value 'ppo'; choose from paper, exact, scaled"),
-        ("order.policy_fraction=0.9", r"0.15 \+ 0.9 > 1"),
+        ("order.policy_fraction=0.96", r"0.05 \+ 0.96 > 1"),
         ("data.augment=cutmix", "data.augment: unknown value 'cutmix'; choose from flip, none"),
         ("model.image_size=big", "model.image_size must be N or"),
         ("model.image_size=[8]", "model.image_size must be N or"),
@@ -272,5 +280,17 @@ def test_what_is_accepted_but_does_nothing_is_noted():
     assert notes(build(digits(), overrides=["train.epochs=6"])) == []
     (memory,) = notes(preset("paper/transformer_xl-imagenet-row"))
     assert memory.startswith("model.options.memory=128 has no effect without model.options.segment")
-    used = ["model.options.memory=8", "model.options.segment=4"]
+    (same,) = notes(build(digits(), overrides=["model.name=vit", "model.options.readout=last"]))
+    assert same.startswith("model.options.readout=last is the same as first")
+    (half,) = notes(build(digits(), overrides=["model.name=transformer_xl", "model.options.readout=middle"]))
+    assert half.startswith("model.options.readout=middle answers after half of the patches")
+    used = ["model.options.memory=8", "model.options.segment=4", "order.policy=global"]
+    last = [*used, "order.estimator=straight-through", "model.options.readout=last"]
+    (stopped,) = notes(build(digits(), overrides=last))
+    assert stopped.startswith("order.estimator=straight-through learns from the class token's segment alone")
+    assert notes(build(digits(), overrides=[*last, "order.estimator=paired"])) == []
+    assert notes(build(digits(), overrides=[*last, "order.policy=none"])) == []
+    assert notes(build(digits(), overrides=[*last, "model.options.memory_gradient=true"])) == []
     assert notes(build(digits(), overrides=used)) == []
+    (unused,) = notes(build(digits(), overrides=["data.held_out=9", "data.validation_images=8"]))
+    assert unused.startswith("data.validation_images=8 has no effect with data.held_out")

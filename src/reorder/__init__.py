@@ -18,6 +18,7 @@ PUBLIC = {  # where each public name lives
     "create_model": "reorder.models.classifier",
     "PlackettLuce": "reorder.orders.policy",
     "OrderLearner": "reorder.orders.learner",
+    "read": "reorder.orders.read",
     "load_order": "reorder.orders.files",
     "save_order": "reorder.orders.files",
     "bootstrap_sem": "reorder.runs.statistics",

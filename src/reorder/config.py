@@ -5,12 +5,13 @@ import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+TOKENIZERS = ("kmeans", "vqvae", "chameleon")
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # of Debian's package dataset-fashion-mnist
 
 
@@ -69,19 +70,22 @@ class Data:
     max_pixels: int | None = None  # of one image; larger ones count as broken. By default the dataset's limit
     train_images: int | None = None  # train on so many, the same whatever the seed; by default on all
     validation_images: int | None = None  # validate on so many, alike
+    held_out: int | None = None  # so many training images are validated on, not trained on, and no others
     train_list: str | None = None  # a file of paths relative to the root, instead of the training split
     validation_list: str | None = None
     crop_to_box: bool = False  # fmow: only what is inside the annotated box
+    place: str = "fixed"  # clutter: where the digit is, or `anywhere`
     stream: bool = False  # hf: fetch into a temporary file instead of the library's cache
 
     def __post_init__(self) -> None:
         _choose("data.augment", self.augment, ("flip", "none"))
         _at_least("data.max_broken", self.max_broken, 0)
-        for key, least in (("workers", 0), ("max_pixels", 1), ("train_images", 1), ("validation_images", 1)):
+        for key in ("workers", "max_pixels", "train_images", "validation_images", "held_out"):
             if getattr(self, key) is not None:
-                _at_least(f"data.{key}", getattr(self, key), least)
-        for key, kind in (("crop_to_box", "fmow"), ("stream", "hf")):
-            if getattr(self, key) and self.name.partition(":")[0] != kind:
+                _at_least(f"data.{key}", getattr(self, key), 0 if key == "workers" else 1)
+        _choose("data.place", self.place, ("fixed", "anywhere"))
+        for key, kind in (("crop_to_box", "fmow"), ("stream", "hf"), ("place", "clutter")):
+            if getattr(self, key) not in (False, "fixed") and self.name.partition(":")[0] != kind:
                 raise ValueError(f"data.{key} is for {kind}, not for data.name={self.name}")
         for key in ("root", "train_list", "validation_list"):
             if (path := getattr(self, key)) is not None:
@@ -111,10 +115,16 @@ class Train:
     keep: int = 2  # checkpoints
     timeout_minutes: float = 30.0  # that a process waits for the others
     seed: int = 0
-    compare: bool = False  # also train the fixed row-major and initial orders, and end with a table
+    compare: Any = False  # also train row-major and the start, fixed (true), or the arms in a list of names
     track: str = "none"  # where to send the metrics besides metrics.jsonl
 
     def __post_init__(self) -> None:
+        self.compare = bool(self.compare) if isinstance(self.compare, int) else self.compare
+        named = isinstance(self.compare, list) and all(isinstance(arm, str) for arm in self.compare)
+        if not (named and self.compare) and not isinstance(self.compare, bool):
+            raise ValueError(
+                f"train.compare: must be true, false or a list such as [row,noise], got {self.compare!r}"
+            )
         _choose("train.track", self.track, ("none", "tensorboard", "wandb", "trackio"))
         _at_least("train.epochs", self.epochs, 1)
         _at_least("train.batch_size", self.batch_size, 1)
@@ -142,6 +152,30 @@ class Train:
             raise ValueError(f"train.clip must be above 0, got {self.clip}")
 
 
+class Curriculum(NamedTuple):
+    """When a policy learns, in parts of a run, and what is read before."""
+
+    warmup_fraction: float
+    policy_fraction: float
+    warmup_order: str
+
+
+PAPERS = Curriculum(0.15, 0.30, "row")  # N = 15 and M = 30 of 100 epochs
+OURS = Curriculum(0.05, 0.25, "random")
+ESTIMATORS = {
+    "paper": PAPERS,
+    "exact": PAPERS,
+    "scaled": PAPERS,
+    "paired": OURS,
+    "straight-through": OURS,
+}
+
+
+def curriculum_of(estimator: str) -> Curriculum:
+    """The curriculum of an estimator, where nothing else is asked for."""
+    return ESTIMATORS[estimator]
+
+
 @dataclass
 class Order:
     """The order that is read, or from which the policy starts, and how the policy learns."""
@@ -151,32 +185,45 @@ class Order:
     weights: str | None = None  # of the tokenizer chameleon: a directory, or a name on the hub
     # `noise`: the noise of `global`, but nothing is learned; `random`: another random order for every batch
     policy: str = "none"
-    estimator: str = "scaled"
-    temperature: float = 0.2  # the peak, midway through the policy stage
-    learning_rate: float = 1e-4
-    warmup_fraction: float = 0.15  # N = 15 of 100 epochs in the paper
-    policy_fraction: float = 0.30  # M = 30 of 100 epochs in the paper
-    warmup_order: str = "row"
+    estimator: str = "straight-through"  # paper, exact, scaled, paired
+    temperature: float = 0.2  # the peak: midway through the policy stage in the paper, at its start in ours
+    orders_per_image: int = 4  # of `paired`: how many orders are compared on an image
+    # By default those of the estimator: the paper's, or ours
+    learning_rate: float | None = None
+    warmup_fraction: float | None = None
+    policy_fraction: float | None = None
+    warmup_order: str | None = None
     # Where REINFORCE's running baseline starts: at the first reward, or at zero, as in the authors' release
     baseline_start: str = "first"
 
     def __post_init__(self) -> None:
         if self.scan.endswith(".json"):
             self.scan = _absolute("order.scan", self.scan)
-        _choose("order.tokenizer", self.tokenizer, ("kmeans", "vqvae", "chameleon"))
+        _choose("order.tokenizer", self.tokenizer, TOKENIZERS)
         if self.weights is not None and Path(self.weights).is_dir():
             self.weights = _absolute("order.weights", self.weights)
         _choose("order.policy", self.policy, ("none", "global", "noise", "random"))
-        _choose("order.estimator", self.estimator, ("paper", "exact", "scaled"))
-        _choose("order.warmup_order", self.warmup_order, ("row", "init"))
+        _choose("order.estimator", self.estimator, tuple(ESTIMATORS))
+        if self.warmup_order is not None:
+            _choose("order.warmup_order", self.warmup_order, ("row", "init", "random"))
         _choose("order.baseline_start", self.baseline_start, ("first", "zero"))
         for key in ("temperature", "learning_rate", "warmup_fraction", "policy_fraction"):
-            _at_least(f"order.{key}", getattr(self, key), 0)
-        if self.warmup_fraction + self.policy_fraction > 1:
+            if getattr(self, key) is not None:
+                _at_least(f"order.{key}", getattr(self, key), 0)
+        _at_least("order.orders_per_image", self.orders_per_image, 2)
+        warmup, policy, *_ = self.curriculum
+        if warmup + policy > 1:
             raise ValueError(
                 "order.warmup_fraction and order.policy_fraction add up to more than the run: "
-                f"{self.warmup_fraction} + {self.policy_fraction} > 1"
+                f"{warmup} + {policy} > 1"
             )
+
+    @property
+    def curriculum(self) -> Curriculum:
+        """The stages of the run: the estimator's, but for what is given."""
+        usual = curriculum_of(self.estimator)
+        given = {key: getattr(self, key) for key in Curriculum._fields}
+        return usual._replace(**{key: value for key, value in given.items() if value is not None})
 
 
 # Keys that say how and where a run is computed, not what: runs that differ in nothing else are the same.
@@ -193,6 +240,24 @@ NEUTRAL = (
 )
 
 
+# Keys that may change when a run is continued.
+RESUME_MAY_CHANGE = (
+    "train.epochs",
+    "train.threads",
+    "train.keep",
+    "train.checkpoint_minutes",
+    "train.checkpoint_steps",
+    "train.timeout_minutes",
+    "train.learning_rate",
+    "train.clip",
+    "train.precision",
+    "train.track",
+    "data.root",
+    "data.workers",
+    "data.max_broken",
+)
+
+
 @dataclass
 class Experiment:
     model: Model = field(default_factory=Model)
@@ -202,7 +267,8 @@ class Experiment:
 
 
 # What each policy reads of order.*; `global` reads all.
-_READ_BY_NOISE = {"policy", "scan", "temperature", "warmup_fraction", "policy_fraction", "warmup_order"}
+_READ_BY_NOISE = {"policy", "scan", "estimator", "temperature", *Curriculum._fields}
+_ALIKE_IN_NOISE = {"paper": "scaled", "exact": "scaled", "paired": "straight-through"}
 _READ_BY = {"none": {"policy", "scan"}, "random": {"policy", "scan"}, "noise": _READ_BY_NOISE}
 _READ_BY_PRIOR = {"tokenizer", "weights"}
 
@@ -237,6 +303,9 @@ def keys_that_matter(experiment: Experiment) -> dict[str, Any]:
         if f"{section}.{key}" not in NEUTRAL
     }
     order = experiment.order
+    found |= {f"order.{key}": value for key, value in order.curriculum._asdict().items()}
+    if order.policy == "noise":
+        found["order.estimator"] = _ALIKE_IN_NOISE.get(order.estimator, order.estimator)
     read = _READ_BY.get(order.policy, set(dataclasses.asdict(order)))
     read = read | _READ_BY_PRIOR if order.scan == "prior" else read - _READ_BY_PRIOR
     images = images_of(experiment.data)
@@ -262,17 +331,46 @@ def notes(experiment: Experiment) -> list[str]:
             f"model.options.memory={options['memory']} has no effect without model.options.segment: "
             "all patches are read at once"
         )
+    if experiment.data.held_out is not None and experiment.data.validation_images is not None:
+        found.append(
+            f"data.validation_images={experiment.data.validation_images} has no effect with data.held_out: "
+            "the validation split is not looked at"
+        )
+    return found + _readout_notes(experiment.model, experiment.order)
+
+
+def _readout_notes(model: Model, order: Order) -> list[str]:
+    options, found = model.options, []
+    readout, causal = options.get("readout"), model.name == "transformer_xl" or options.get("scans") == 1
+    if model.name == "vit" and readout in ("middle", "last"):
+        found.append(f"model.options.readout={readout} is the same as first: a ViT is indifferent to slots")
+    if readout == "middle" and causal:
+        found.append("model.options.readout=middle answers after half of the patches: nothing reads the rest")
+    learns_from_tokens = order.policy == "global" and order.estimator == "straight-through"
+    stops = options.get("segment") is not None and not options.get("memory_gradient", False)
+    if readout in ("middle", "last") and stops and learns_from_tokens:
+        found.append(
+            "order.estimator=straight-through learns from the class token's segment alone: "
+            "its memory passes no gradient on without model.options.memory_gradient=true"
+        )
     return found
 
 
+def check_continuation(overrides: list[str]) -> None:
+    """Refuse changes that a run, once it is begun, cannot take."""
+    for override in overrides:
+        if (key := override.split("=")[0]) not in RESUME_MAY_CHANGE:
+            raise ValueError(f"--resume cannot change {key!r}; it may change {', '.join(RESUME_MAY_CHANGE)}")
+
+
 def difference(experiment: Experiment, other: Experiment) -> str:
-    """The first key in which two experiments differ, with both values, or nothing."""
+    """The first key in which two experiments differ, but for NEUTRAL ones, with both values, or nothing."""
     for section in dataclasses.fields(Experiment):
         ours, theirs = getattr(experiment, section.name), getattr(other, section.name)
         for key in dataclasses.fields(ours):
-            pair = getattr(ours, key.name), getattr(theirs, key.name)
-            if pair[0] != pair[1]:
-                return f"{section.name}.{key.name} is {pair[0]}, not {pair[1]}"
+            pair, full = (getattr(ours, key.name), getattr(theirs, key.name)), f"{section.name}.{key.name}"
+            if pair[0] != pair[1] and full not in NEUTRAL:
+                return f"{full} is {pair[0]}, not {pair[1]}"
     return ""
 
 

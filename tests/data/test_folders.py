@@ -57,6 +57,13 @@ def test_so_many_training_images_are_read_from_where_they_are(folder):
         assert some.train.labels[index] == whole.train.labels[there]
 
 
+def test_held_out_training_images_are_validated_on(folder):
+    whole, found = load(folder), load(folder, held_out=4)
+    names = [[split.name(i) for i in range(len(split))] for split in (found.train, found.validation)]
+    assert (len(names[0]), len(names[1])) == (8, 4)
+    assert sorted(names[0] + names[1]) == sorted(whole.train.name(index) for index in range(12))
+
+
 def test_lists_replace_splits(folder, tmp_path):
     (tmp_path / "train.txt").write_text("train/cow/1.png\ntrain/ant/0.png\n\nval/bee/0.png\n")
     (tmp_path / "val.txt").write_text("./val/cow/0.png\n")

@@ -1,5 +1,7 @@
 """The embedded dataset and the loader."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -45,6 +47,28 @@ def test_so_many_training_images_are_the_same_for_every_run():
     assert few.validation.labels.bincount().count_nonzero() > 5  # not just the first
     with pytest.raises(ValueError, match=r"data.train_images=1438 is more than the 1437 images for that"):
         load_dataset(Data(train_images=1438), (8, 8))
+
+
+@pytest.mark.parametrize("train_images", [None, 300])
+def test_images_that_are_held_out_are_validated_on_and_no_others_are(train_images):
+    settings = Data(train_images=train_images)
+    whole = load_dataset(settings, (8, 8))
+    found = load_dataset(replace(settings, held_out=100, validation_images=7), (8, 8))
+
+    def labelled(split):
+        return [
+            (tuple(i.flatten().tolist()), int(k)) for i, k in zip(split.images, split.labels, strict=True)
+        ]
+
+    assert len(found.validation) == 100
+    assert not set(labelled(found.train)) & set(labelled(found.validation))
+    assert sorted(labelled(found.train) + labelled(found.validation)) == sorted(labelled(whole.train))
+    assert found.validation.labels.bincount().count_nonzero() > 5  # not just the first
+    again = load_dataset(replace(settings, held_out=100), (8, 8))
+    assert torch.equal(again.validation.images, found.validation.images)
+    count = len(whole.train)
+    with pytest.raises(ValueError, match=f"data.held_out={count} leaves none of the {count} training images"):
+        load_dataset(replace(settings, held_out=count), (8, 8))
 
 
 def test_an_epoch_is_full_batches_of_different_normalised_images():

@@ -11,6 +11,7 @@ from reorder.config import Data
         ({"workers": -1}, r"data.workers must be a finite number of at least 0, got -1"),
         ({"max_broken": -1}, r"data.max_broken must be a finite number of at least 0, got -1"),
         ({"max_pixels": 0}, r"data.max_pixels must be a finite number of at least 1, got 0"),
+        ({"held_out": 0}, r"data.held_out must be a finite number of at least 1, got 0"),
         ({"crop_to_box": True}, r"data.crop_to_box is for fmow, not for data.name=digits"),
         ({"stream": True, "name": "imagenet"}, r"data.stream is for hf, not for data.name=imagenet"),
         ({"augment": "cutmix"}, r"data.augment: unknown value 'cutmix'"),

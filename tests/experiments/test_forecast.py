@@ -1,8 +1,7 @@
 """How long a sweep takes, by hand-computed numbers: none depends on this machine's clock."""
 
-import signal
+import re
 import subprocess
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -12,13 +11,29 @@ from reorder.data.ranks import ALONE, World
 from reorder.experiments import forecast as estimate
 from reorder.experiments.arguments import plans_of
 from reorder.experiments.forecast import Pace, forecast
-from reorder.experiments.grids import tasks_of
+from reorder.experiments.grids import tasks_of, with_threads
 
-pytestmark = pytest.mark.slow  # it trains, or starts processes
+SUMMARY = {
+    "model": "transformer_xl",
+    "size": "mini",
+    "grid": [4, 4],
+    "scan": "row",
+    "policy": "none",
+    "seed": 0,
+    "top1": 0.5,
+    "top1_sem": 0.1,
+    "top5": 0.9,
+    "parameters": 1,
+    "images_per_second": 1.0,
+    "seconds": 1.0,
+    "order": [*range(16)],
+}
 
 
 def tasks(out, *arguments, epochs="10"):
-    return tasks_of(plans_of(["digits", "policy=none", f"train.epochs={epochs}", *arguments])[0], out)
+    if not any(argument.startswith("order.policy=") for argument in arguments):
+        arguments = ("order.policy=none", *arguments)
+    return tasks_of(plans_of(["digits", f"train.epochs={epochs}", *arguments])[0], out)
 
 
 def trained(task, epochs):
@@ -37,7 +52,6 @@ def measured(monkeypatch):
         return Pace(10, 20) if experiment.data.name == "digits" else measure(experiment, world, 1.0)
 
     monkeypatch.setattr(estimate, "measure", paced)
-    monkeypatch.setattr(estimate, "others_at_work", lambda *_: nullcontext())
     monkeypatch.setattr(subprocess, "run", lambda *arguments, **options: None)
     return kinds
 
@@ -96,29 +110,6 @@ def test_a_pace_is_what_starting_the_steps_and_the_validation_take(monkeypatch):
     assert trained == [4] * 4
 
 
-def test_the_other_processes_of_a_sweep_are_at_work_and_end(monkeypatch):
-    began = subprocess.Popen
-    started = []
-
-    def popen(*arguments, **options):
-        started.append(began(*arguments, **options))
-        return started[-1]
-
-    monkeypatch.setattr(subprocess, "Popen", popen)
-    with estimate.others_at_work(2, 1):  # which waits until they are
-        assert [other.poll() for other in started] == [None, None]
-    assert [other.returncode for other in started] == [-signal.SIGKILL] * 2
-
-
-def test_runs_are_measured_as_they_will_be_trained_with_all_others_at_work(tmp_path, measured, monkeypatch):
-    others = []
-    monkeypatch.setattr(estimate, "others_at_work", lambda *which: others.append(which) or nullcontext())
-    for world in (ALONE, World(0, 1, torch.device("cuda", 0))):
-        forecast(tasks(tmp_path, "seed=0,1,2"), jobs=3, threads=5, world=world)
-    assert others == [(2, 5), (0, 5)]  # GPUs are not shared
-    assert [kind.train.threads for kind in measured] == [5, 5]
-
-
 def test_what_is_left_of_a_finished_a_half_done_and_a_fresh_run(tmp_path):
     finished, half, fresh = tasks(tmp_path, "seed=0,1,2")
     trained(finished, 10)
@@ -136,19 +127,12 @@ def test_a_kind_is_measured_once_for_all_seeds_and_orders(tmp_path, measured):
     assert lines[-1] == "24 runs, 0 finished; about 2:04:00 with 1 process of 1 thread"
 
 
-def test_every_process_imports_what_the_first_measurement_did(tmp_path, monkeypatch):
-    starts = {"vit": 12, "mamba": 5}
-    monkeypatch.setattr(estimate, "measure", lambda experiment, *_: Pace(starts[experiment.model.name], 20))
-    monkeypatch.setattr(subprocess, "run", lambda *arguments, **options: None)
-    found = estimate.paces(tasks(tmp_path, "model.name=vit,mamba"), ALONE)
-    assert [*found.values()] == [Pace(12, 20), Pace(12, 20)]
-
-
-def test_the_time_of_them_all_is_that_of_the_process_that_ends_last(tmp_path, measured):
+def test_the_time_of_them_all_is_that_of_the_process_that_ends_last(tmp_path, measured, monkeypatch):
     finished, half, *fresh = tasks(tmp_path, "seed=0,1,2,3")
     finished.directory.create(finished.experiment)
     finished.directory.write_summary({"top1": 0.5})
     trained(half, 5)
+    monkeypatch.setattr(estimate, "SHARING", 1.0)
     # 110 s and then 210 s in one process, 210 s in the other
     *lines, total = forecast([finished, half, *fresh], jobs=2, threads=1, world=ALONE)
     assert [line.split("  ")[1] for line in lines] == [
@@ -160,6 +144,56 @@ def test_the_time_of_them_all_is_that_of_the_process_that_ends_last(tmp_path, me
     assert total == "4 runs, 1 finished; about 0:05:20 with 2 processes of 1 thread"
     (_, total) = forecast(fresh[:1], jobs=2, threads=1, world=ALONE)  # a run cannot be shared
     assert "about 0:03:30 with" in total
+
+
+def finished(task, wall_seconds):
+    """Leave what a run leaves that took so long."""
+    task.directory.create(task.experiment)
+    task.directory.write_summary(
+        SUMMARY | {"epochs": task.experiment.train.epochs, "wall_seconds": wall_seconds}
+    )
+
+
+def test_finished_runs_of_the_same_kind_tell_the_pace_and_nothing_is_measured(tmp_path, measured):
+    run = [with_threads(task, 1) for task in tasks(tmp_path, "scan=row,column,snake", "seed=0,1")]
+    finished(run[0], 300.0)
+    finished(run[1], 500.0)
+    finished(with_threads(tasks(tmp_path, "model.name=mamba")[0], 1), 9000.0)
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "summary.json").write_text("{}")
+    pace = estimate.paces(run, 1.15, ALONE)[run[2].name]
+    assert (pace.epoch, pace.start) == (40.0, pytest.approx(0.0, abs=60))  # the mean of 30 and 50
+    assert measured == []
+
+
+def test_a_step_of_the_policy_stage_may_cost_more_and_counts_by_its_share(tmp_path):
+    def measure(experiment):
+        order = experiment.order
+        if order.policy == "none":
+            return Pace(10, 20)
+        assert (order.policy, order.estimator, order.scan) == ("global", "paired", "row")
+        assert order.curriculum[:2] == (0.0, 1.0)  # every step is one
+        return Pace(12, 60)
+
+    fixed, learns = (
+        tasks(
+            tmp_path, f"order.policy={policy}", "estimator=paired", "order.policy_fraction=0.25", "scan=snake"
+        )
+        for policy in ("none", "global")
+    )
+    assert estimate.measured_pace(fixed[0].experiment, measure) == Pace(10, 20)
+    assert estimate.measured_pace(learns[0].experiment, measure) == Pace(10, 30)  # 3/4 of 20 and 1/4 of 60
+
+
+def test_a_pace_that_is_measured_alone_is_stretched_for_processes_that_share_a_cpu(tmp_path, measured):
+    def epoch_seconds(jobs, device):
+        world = World(0, 1, torch.device(device))
+        total = forecast(tasks(tmp_path, "seed=0"), jobs=jobs, threads=1, world=world)[-1]
+        minutes, seconds = re.search(r"about 0:(\d\d):(\d\d)", total).groups()
+        return (60 * int(minutes) + int(seconds) - 10) / 10
+
+    assert [epoch_seconds(1, "cpu"), epoch_seconds(2, "cuda")] == [20.0, 20.0]
+    assert epoch_seconds(2, "cpu") == 23.0  # 20 s * 1.15
 
 
 def test_data_that_are_not_here_are_said_and_all_runs_listed(tmp_path, measured):

@@ -92,7 +92,7 @@ def test_bad_input_is_refused_before_anything_starts(arguments, says, tmp_path):
 
 
 def test_a_name_says_what_a_run_is_and_stays():
-    run = preset("digits")
+    run = build(preset("digits"), overrides=["order.estimator=scaled", "order.learning_rate=1e-2"])
     # Names found on disk must be found again: this one is written down, hash and all.
     assert name_of(run) == "transformer_xl-digits-4x4-hilbert-global-s0-b76e4b39"
     same = ["data.workers=3", "data.root=/elsewhere", "train.threads=2", "train.track=wandb", "train.keep=9"]

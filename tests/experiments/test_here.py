@@ -17,10 +17,10 @@ from rich.live import Live
 from tiny_sweeps import LONG, TINY, learned, needs_proc, pids_of, tasks, wait_for
 from written_runs import make_run
 
-from reorder.cli import app
+from reorder.cli import app, main
 from reorder.experiments import here as processes
 from reorder.experiments.grids import start
-from reorder.experiments.here import Machine, Sweep, Working, run_here
+from reorder.experiments.here import Failed, Machine, Sweep, Working, run_here
 
 pytestmark = pytest.mark.slow  # it trains, or starts processes
 
@@ -54,10 +54,14 @@ def test_every_process_has_a_gpu_of_those_that_may_be_seen(monkeypatch):
     assert seen(0, jobs=2, visible="") == [None, None]
 
 
-def test_finished_runs_are_skipped_and_failed_ones_reported_and_tried_again(tmp_path, capsys):
+def test_finished_runs_are_skipped_and_failed_ones_reported_and_tried_again(tmp_path, capsys, monkeypatch):
     def sweep(*arguments):
-        status = app(["sweep", *TINY, *arguments, "--out", str(tmp_path / "out")], standalone_mode=False)
-        return status or 0, capsys.readouterr().out
+        monkeypatch.setattr(
+            sys, "argv", ["reorder", "sweep", *TINY, *arguments, "--out", str(tmp_path / "out")]
+        )
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code or 0, "".join(capsys.readouterr())
 
     row, column = tasks([*TINY, "scan=row,column"], tmp_path / "out")
     status, output = sweep("scan=row")
@@ -71,7 +75,7 @@ def test_finished_runs_are_skipped_and_failed_ones_reported_and_tried_again(tmp_
     (failure,) = re.findall(rf"^failed {column.name}: (.*)$", output, re.MULTILINE)
     assert "checkpoints" in failure
     assert failure in (column.directory.path / "log.txt").read_text()
-    assert "1 of 2 runs failed" in output
+    assert f"reorder: 1 of 2 runs failed, the first: {column.directory.path}/log.txt: {failure}" in output
     (column.directory.path / "checkpoints").unlink()
     status, output = sweep("scan=row,column")
     assert (status, column.finished) == (0, True), output
@@ -181,7 +185,7 @@ def test_a_run_that_reads_a_learned_order_waits_for_it_or_fails_with_it(tmp_path
     assert (pupil.needs, teacher.needs) == (teacher.name, None)
     assert "-learned-s0-" in pupil.name
     said = Console(record=True, file=io.StringIO(), width=300)
-    assert run_here([pupil, teacher], Machine(2, 2), said, "the same")
+    run_here([pupil, teacher], Machine(2, 2), said, "the same")
     order = json.loads((teacher.directory.path / "order.json").read_text())["order"]
     assert pupil.directory.summary()["order"] == order
     events = [line.split(":")[0] for line in said.export_text().splitlines()[:4]]
@@ -193,7 +197,8 @@ def test_a_run_that_reads_a_learned_order_waits_for_it_or_fails_with_it(tmp_path
     shutil.rmtree(pupil.directory.path)
     teacher.directory.path.mkdir()
     (teacher.directory.path / "checkpoints").write_text("in the way")
-    assert not run_here([pupil, teacher], Machine(2, 2), said, "the same")
+    with pytest.raises(Failed, match=f"2 of 2 runs failed, the first: {teacher.directory.path}/log.txt: "):
+        run_here([pupil, teacher], Machine(2, 2), said, "the same")
     assert f"failed {pupil.name}: it needs the order that {teacher.name} did not learn" in said.export_text()
 
 
@@ -222,7 +227,7 @@ def test_one_bad_directory_among_many_fails_its_own_run_alone(tmp_path, monkeypa
     assert 'summary.json is damaged: it lacks "model"' in sweep.failed[summary.name]
     assert "config.yaml is damaged: " in sweep.failed[config.name]
     assert "cannot lock " in sweep.failed[locked.name]
-    assert "holds another run than its name says (train.seed is 0, not 4)" in sweep.failed[other.name]
+    assert "holds a run of another configuration (train.seed is 0, not 4)" in sweep.failed[other.name]
 
 
 class Screen(io.StringIO):
@@ -295,10 +300,10 @@ def test_the_screen_says_what_runs_what_is_done_what_failed_and_how_long_is_left
         "1 of 4 done, 0 failed, 1 waiting, time left: unknown",
         f"failed {bad.name}: reorder: no space is left",
         f"started {slow.name}",
-        f"{good.name} 2 of 4 62.5 0:01:00",
+        f"{good.name} 2 of 4 62.5% 0:01:00",
         "1 of 4 done, 1 failed, 0 waiting, time left: 0:03:00",  # half a run in 60 s; 1.5 are left
         f"finished {good.name}: top-1 81.0%, in 0:02:00",
-        f"{slow.name} 1 of 4 50.0 0:01:00",
+        f"{slow.name} 1 of 4 50.0% 0:01:00",
         "2 of 4 done, 1 failed, 0 waiting, time left: 0:01:12",  # 1.25 runs in 120 s; 0.75 are left
         f"finished {slow.name}: top-1 70.0%, in 0:02:00",
     ]
@@ -306,12 +311,15 @@ def test_the_screen_says_what_runs_what_is_done_what_failed_and_how_long_is_left
     assert first_seen == expected, screen.lines()
 
 
-def test_runs_that_differ_in_their_seed_are_told_apart_in_80_columns(tmp_path):
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_table_shows_whole_names_on_a_narrow_terminal_at_the_cost_of_a_column(tmp_path, width):
     options = ["model.options.dropout=0.0", "model.options.memory=16", "model.options.segment=8"]
     runs = tasks([*TINY, *options, "seed=0,1"], tmp_path)
-    screen = Console(file=io.StringIO(), width=80, record=True)
+    screen = Console(file=io.StringIO(), width=width, record=True)
     sweep = Sweep(runs, Machine(2, 2), screen)
     sweep.working = [Working(task, None, 0) for task in runs]
     screen.print(sweep.table())
-    _, _, *rows, _ = screen.export_text().splitlines()
+    heading, _, *rows, _ = screen.export_text().splitlines()
+    columns = ["running", "epoch", "validation", "top-1", *(["time"] if width > 60 else [])]
+    assert heading.split() == columns
     assert "".join(row.split()[0] for row in rows) == "".join(task.name for task in runs)

@@ -21,6 +21,7 @@ WHOLE = {
     "data.max_pixels": (["1", "1000000", "null"], ["0", "-5"]),
     "data.train_images": (["1", "64", "null"], ["0", "-1"]),
     "data.validation_images": (["1", "null"], ["0", "-1"]),
+    "data.held_out": (["1", "16", "null"], ["0", "-1"]),
     "train.epochs": (["1", "300"], ["0", "-3"]),
     "train.batch_size": (["1", "64"], ["0", "-64"]),
     "train.accumulate": (["1"], ["0", "-1"]),
@@ -45,7 +46,7 @@ TRUTH = {
     "data.stream": (["false"], ["true"]),
     "train.decay_all": (["true", "false"], []),
     "train.compile": (["true", "false"], []),
-    "train.compare": (["true", "false"], []),
+    "train.compare": (["true", "false"], []),  # or a list of names
 }
 CHOICE = {
     "data.augment": (["flip", "none"], ["crop", "FLIP", "flip,none"]),
@@ -79,7 +80,7 @@ NO_NUMBER = [
 ]
 NOT_WHOLE = ["1.5", "nan", "inf", "true", "1e400", "-.inf", "9" * 400]
 NOT_REAL = ["nan", ".nan", "-inf", "true", "[]", "1e400x"]
-NO_TRUTH = ["abc", "2", "[true]", "{a: true}", "1:30:00", "nan", "9" * 400]
+NO_TRUTH = ["abc", "2", "[]", "[true]", "[[row]]", "{a: true}", "1:30:00", "nan", "9" * 400]
 ODD = [
     "${.}",
     "${..}",

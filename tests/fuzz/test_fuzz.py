@@ -122,6 +122,23 @@ def test_inputs_are_the_same_whenever_they_are_made(tmp_path):
     assert len(set(made[0][0])) > 10
 
 
+def test_two_changes_of_a_folder_can_be_made_one_after_the_other_and_mean_what_is_said(tmp_path):
+    for image in ("train/dark/0", "train/light/0", "val/dark/0", "val/light/0"):
+        (tmp_path / f"ready/pictures/{image}.png").parent.mkdir(parents=True)
+        (tmp_path / f"ready/pictures/{image}.png").touch()
+    expected = {}
+    for number in range(690):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        case = campaign.KINDS["folders"].make(
+            campaign.random.Random(f"0 folders {number}"), folder, tmp_path / "ready"
+        )
+        classes = [path for path in (folder / "pictures/train").glob("[!.]*") if path.is_dir()]
+        if "one class" in case.what and case.expect in (ACCEPT, SAY):
+            expected[number] = (len(classes), case.expect)
+    assert set(expected.values()) == {(1, SAY), (2, ACCEPT)}
+
+
 @pytest.mark.parametrize("total", [400, 10_000])
 def test_every_kind_has_its_share_of_the_inputs(total):
     shares = {kind: campaign.inputs_of(kind, total) for kind in campaign.KINDS}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from reorder import PlackettLuce
-from reorder.orders.estimators import SCORES, Estimator, RunningBaseline
+from reorder.orders.estimators import SCORES, Paired, Reinforce, RunningBaseline, StraightThrough
 
 
 def test_the_first_reward_starts_the_baseline_which_moves_before_the_advantage():
@@ -44,9 +44,10 @@ def test_the_baseline_is_part_of_the_state():
 )
 def test_the_loss_is_minus_advantage_times_score(name, temperature_of_score, factor):
     logits = [0.4, -0.3, 0.1]
-    estimator = Estimator(name, momentum=0.9, start_at_zero=True)
+    estimator = Reinforce(name, momentum=0.9, start_at_zero=True)
+    # two images, whose mean loss is 1.5: a reward of -1.5
     loss = estimator.loss(
-        PlackettLuce(torch.tensor(logits)), torch.tensor([[2, 0, 1]]), torch.tensor([-1.5]), 0.5
+        PlackettLuce(torch.tensor(logits)), torch.tensor([[2, 0, 1]]), torch.tensor([1.0, 2.0]), 0.5
     )
     w = [math.exp(z / temperature_of_score) for z in logits]
     log_prob = math.log(w[2] / sum(w)) + math.log(w[0] / (w[0] + w[1]))
@@ -66,8 +67,8 @@ def test_the_estimator_is_the_gradient_of_the_expected_reward(name, factor):
     estimate = torch.zeros(4, dtype=torch.float64)
     for order, reward, probability in zip(orders, rewards, probabilities.detach(), strict=True):
         # momentum 1 keeps the baseline at zero: plain REINFORCE
-        estimator = Estimator(name, momentum=1.0, start_at_zero=True)
-        loss = estimator.loss(policy, order[None], reward[None], temperature)
+        estimator = Reinforce(name, momentum=1.0, start_at_zero=True)
+        loss = estimator.loss(policy, order[None], -reward[None], temperature)
         (gradient,) = torch.autograd.grad(loss, policy.logits)
         estimate -= probability * gradient
     torch.testing.assert_close(estimate, factor * truth)
@@ -86,6 +87,60 @@ def test_the_scaled_score_moves_logits_alike_at_every_temperature():
     torch.testing.assert_close(gradients[2], gradients[1])
 
 
-def test_unknown_estimators_are_named():
-    with pytest.raises(ValueError, match="unknown estimator 'ppo'; choose from paper, exact, scaled"):
-        Estimator("ppo")
+def test_unknown_scores_are_named():
+    with pytest.raises(ValueError, match="unknown score 'ppo'; choose from paper, exact, scaled"):
+        Reinforce("ppo")
+
+
+def test_pairs_are_the_gradient_of_the_expected_loss_over_all_pairs_of_orders():
+    # Two orders read two images of their own difficulty: over all 24^2 pairs, weighted by their
+    # probabilities, the mean of the estimate must be the derivative of the mean loss, times T.
+    temperature = 0.5
+    orders = torch.tensor(list(itertools.permutations(range(4))))
+    losses = torch.linspace(-2, 1, len(orders), dtype=torch.float64).cos()
+    hard = torch.tensor([0.0, 7.0], dtype=torch.float64)
+    policy = PlackettLuce(torch.tensor([0.2, -0.5, 0.0, 0.7], dtype=torch.float64))
+    probabilities = policy.log_prob(orders, temperature).exp()
+    (truth,) = torch.autograd.grad((probabilities * losses).sum(), policy.logits)
+    estimate, weights = torch.zeros(4, dtype=torch.float64), probabilities.detach()
+    for a, b in itertools.product(range(len(orders)), repeat=2):
+        # rows: order a on both images, then order b on both
+        rows = orders[[a, a, b, b]]
+        found = torch.cat([losses[a] + hard, losses[b] + hard])
+        (gradient,) = torch.autograd.grad(Paired(2).loss(policy, rows, found, temperature), policy.logits)
+        estimate += weights[a] * weights[b] * gradient
+    torch.testing.assert_close(estimate, temperature * truth)
+
+
+def test_how_hard_an_image_is_does_not_matter_to_pairs():
+    policy = PlackettLuce(torch.tensor([0.2, -0.5, 0.0]))
+    orders = policy.sample(6, 1.0, torch.Generator().manual_seed(0))
+    losses = torch.tensor([1.0, 2.0, 3.0, 5.0, 4.0, 1.0])  # two images in three orders
+    hard = torch.tensor([100.0, -50.0]).repeat(3)
+    terms = [Paired(3).loss(policy, orders, each, 0.3) for each in (losses, losses + hard)]
+    torch.testing.assert_close(terms[0], terms[1], rtol=1e-4, atol=1e-5)
+    # by hand: of image 0 (losses 1, 3, 4) the first order is (3 + 4) / 2 - 1 = 2.5 better than the others
+    alone = torch.tensor([1.0, 0.0, 3.0, 0.0, 4.0, 0.0])
+    advantages = torch.tensor([2.5, 0.0, -0.5, 0.0, -2.0, 0.0])
+    by_hand = -(advantages * 0.3 * policy.log_prob(orders, 0.3)).mean()
+    torch.testing.assert_close(Paired(3).loss(policy, orders, alone, 0.3), by_hand)
+
+
+def test_orders_that_all_images_were_read_in_are_compared_by_their_mean():
+    policy = PlackettLuce(torch.tensor([0.2, -0.5, 0.0]))
+    orders = policy.sample(2, 1.0, torch.Generator().manual_seed(0))
+    losses = torch.tensor([[1.0, 2.0, 6.0], [2.0, 3.0, 1.0]])
+    by_image = Paired(2).loss(policy, orders.repeat_interleave(3, 0), losses.flatten(), 0.3)
+    torch.testing.assert_close(Paired(2).loss(policy, orders, losses, 0.3), by_image)
+
+
+def test_bad_numbers_of_orders_are_named():
+    with pytest.raises(ValueError, match="at least 2, got 1"):
+        Paired(1)
+
+
+def test_straight_through_adds_nothing_to_the_loss():
+    policy = PlackettLuce(torch.zeros(3))
+    term = StraightThrough().loss(policy, torch.tensor([[0, 1, 2]]), torch.ones(4), 0.3)
+    assert term == 0
+    assert not term.requires_grad

@@ -16,13 +16,15 @@ from reorder import OrderLearner
 from reorder.config import build
 from reorder.experiments.presets import digits
 from reorder.orders.distances import kendall_tau
-from reorder.orders.learner import FixedOrder, RandomOrder, policy_metrics, step_generator
+from reorder.orders.learner import REACH, FixedOrder, RandomOrder, step_generator
 from reorder.orders.named import random_order
 from reorder.orders.order import invert
+from reorder.orders.straight_through import Sampled
 from reorder.training.setup import setup
 from reorder.training.state import derive_seed
 
 REWARD_EVALUATIONS = 8_000
+ALL_POLICY = {"estimator": "scaled", "warmup_fraction": 0, "policy_fraction": 1}
 
 
 def learn_hidden_order(seed):
@@ -36,6 +38,7 @@ def learn_hidden_order(seed):
         warmup_fraction=0,
         policy_fraction=1,
         peak_temperature=0.5,
+        estimator="scaled",
         seed=seed,
     )
     optimizer = torch.optim.AdamW(learner.parameters(), lr=3e-3, weight_decay=0)
@@ -73,7 +76,7 @@ def take_steps(learner, optimizer, steps, set_to_none=True):
 
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_three_stages_row_major_then_exploring_then_frozen(set_to_none):
-    learner = OrderLearner((4, 4), "spiral", total_steps=100, seed=3)
+    learner = OrderLearner((4, 4), "spiral", total_steps=100, estimator="scaled", seed=3)
     optimizer = torch.optim.AdamW(learner.parameters(), lr=1e-2, weight_decay=0.03)
     start = learner.policy.logits.detach().clone()
     orders, logits = take_steps(learner, optimizer, 100, set_to_none)
@@ -89,15 +92,17 @@ def test_three_stages_row_major_then_exploring_then_frozen(set_to_none):
 
 
 def test_the_warm_up_can_read_the_initial_order():
-    learner = OrderLearner((4, 4), "spiral", total_steps=10, warmup_order="init")
+    learner = OrderLearner((4, 4), "spiral", total_steps=10, estimator="paper", warmup_order="init")
     assert torch.equal(learner.sample(0), reorder.scan("spiral", 4, 4))
-    learner = OrderLearner((4, 4), "spiral", total_steps=10)
+    learner = OrderLearner((4, 4), "spiral", total_steps=10, estimator="paper")
     assert torch.equal(learner.order(step=0), reorder.scan("row", 4, 4))
     assert torch.equal(learner.order(step=9), reorder.scan("spiral", 4, 4))
 
 
 def test_orders_depend_on_seed_step_and_logits_alone():
-    first, second, other = (OrderLearner((4, 4), total_steps=100, seed=s) for s in (5, 5, 6))
+    first, second, other = (
+        OrderLearner((4, 4), total_steps=100, estimator="scaled", seed=s) for s in (5, 5, 6)
+    )
     for learner in (first, second, other):
         learner.to(torch.float32)
     first.sample(20)  # an extra draw elsewhere changes nothing
@@ -108,7 +113,7 @@ def test_orders_depend_on_seed_step_and_logits_alone():
 
 def test_a_restored_learner_continues_exactly():
     def make():
-        learner = OrderLearner((4, 4), "hilbert", total_steps=60, seed=1)
+        learner = OrderLearner((4, 4), "hilbert", total_steps=60, estimator="scaled", seed=1)
         return learner, torch.optim.AdamW(learner.parameters(), lr=1e-2)
 
     whole, optimizer = make()
@@ -129,7 +134,7 @@ def test_a_restored_learner_continues_exactly():
 
 
 def test_the_model_receives_no_gradient_from_the_reinforce_term():
-    learner = OrderLearner((2, 2), total_steps=100)
+    learner = OrderLearner((2, 2), total_steps=100, estimator="scaled")
     losses = torch.ones(3, requires_grad=True)
     learner.sample(30)
     learner.loss(losses)  # starts the baseline
@@ -154,7 +159,7 @@ def test_a_fixed_order_answers_the_same_questions():
         ({"total_steps": 0}, "at least 1, got 0"),
         ({"warmup_fraction": 0.8}, "add up to at most 1"),
         ({"peak_temperature": -0.1}, "got -0.1"),
-        ({"warmup_order": "column"}, "unknown warmup_order 'column'; choose from row, init"),
+        ({"warmup_order": "column"}, "unknown warmup_order 'column'; choose from row, init, random"),
         ({"seed": -1}, "seed must not be negative"),
         ({"estimator": "ppo"}, "unknown estimator 'ppo'"),
     ],
@@ -180,7 +185,7 @@ def test_the_readmes_drop_in_runs_in_a_plain_loop():
 
         def forward(self, images, order):
             patches = images.unfold(2, 2, 2).unfold(3, 2, 2).reshape(len(images), 16, 4)
-            return self.head(self.mix(self.embed(patches[:, order]))[0][:, -1])
+            return self.head(self.mix(reorder.read(self.embed(patches), order))[0][:, -1])
 
     torch.manual_seed(0)
     images = torch.randn(64, 1, 8, 8)
@@ -191,8 +196,7 @@ def test_the_readmes_drop_in_runs_in_a_plain_loop():
     scope = {"torch": torch, "reorder": reorder, "model": Net(), "batches": batches, "steps": len(batches)}
     exec(code, scope)
     learner = scope["learner"]
-    start = reorder.PlackettLuce.from_order(reorder.scan("hilbert", 4, 4))
-    assert not torch.equal(learner.policy.logits, start.logits)
+    assert learner.policy.logits.detach().std() > 0.05  # it starts with 0.003
     assert sorted(learner.order().tolist()) == list(range(16))
     assert scope["losses"].mean() < 0.6  # better than chance, 0.69: the model was trained as well
 
@@ -202,7 +206,7 @@ def test_the_readmes_lines_read_tokens_as_our_models_do():
     (code,) = re.findall(r"<!-- reads -->\n```python\n(.*?)```", readme, re.S)
     ours = reorder.create_model("vit", "mini", 8, 2, 1, 10).tokens
     images, order = torch.randn(3, 1, 8, 8), reorder.scan("spiral", 4, 4)
-    scope = {"torch": torch, "images": images, "order": order, "embed": ours.patch_embed}
+    scope = {"torch": torch, "reorder": reorder, "images": images, "order": order, "embed": ours.patch_embed}
     scope |= {"positions": ours.pos_embed[:, 1:], "class_token": ours.cls_token + ours.pos_embed[:, :1]}
     exec(code, scope)
     assert torch.allclose(scope["tokens"], ours(images, order))
@@ -232,14 +236,20 @@ def test_random_orders_are_tested_in_a_fixed_one_and_learn_nothing():
     assert not list(learner.parameters())
     assert learner.loss(torch.ones(4)) == 0
     assert (learner.stage(7), learner.temperature(7)) == ("random", 0.0)
-    assert policy_metrics(learner, 7) == {}
+    assert learner.metrics(7) == {}
 
 
 def test_noise_alone_draws_the_orders_of_the_policy_until_that_has_moved():
     def drawn(learn):
         """Orders of 100 steps, the policy's from 10 up to 60, and the logits after each."""
         learner = OrderLearner(
-            (3, 3), "spiral", total_steps=100, warmup_fraction=0.1, policy_fraction=0.5, learn=learn
+            (3, 3),
+            "spiral",
+            total_steps=100,
+            warmup_fraction=0.1,
+            policy_fraction=0.5,
+            estimator="scaled",
+            learn=learn,
         )
         return learner, *take_steps(learner, torch.optim.AdamW(learner.parameters(), lr=0.1), 100)
 
@@ -260,17 +270,25 @@ def test_noise_alone_draws_the_orders_of_the_policy_until_that_has_moved():
         assert control.temperature(step) == learner.temperature(step)
     control.sample(35)
     assert not control.loss(torch.rand(4)).requires_grad
-    assert policy_metrics(control, 35)["baseline"] is None
+    assert control.metrics(35)["baseline"] is None
 
 
 def test_policy_metrics_against_the_entropy_over_all_orders():
     # From equal logits every order is equally likely, whatever the temperature: log 4! nats.
-    learner = OrderLearner((2, 2), "row", total_steps=100, warmup_fraction=0.1, policy_fraction=0.5)
+    learner = OrderLearner(
+        (2, 2), "row", total_steps=100, warmup_fraction=0.1, policy_fraction=0.5, estimator="scaled"
+    )
     learner.policy.logits.data.zero_()
-    assert policy_metrics(learner, 5) == {"baseline": None, "advantage": None, "entropy": 0.0}
+    assert learner.metrics(5) == {
+        "kendall_tau_from_start": 1.0,
+        "slots_moved": 0.0,
+        "entropy": 0.0,
+        "baseline": None,
+        "advantage": None,
+    }
     learner.sample(35)
-    assert policy_metrics(learner, 35)["entropy"] == pytest.approx(math.log(24))
-    assert policy_metrics(learner, 80)["entropy"] == 0.0
+    assert learner.metrics(35)["entropy"] == pytest.approx(math.log(24))
+    assert learner.metrics(80)["entropy"] == 0.0
     # At different logits the mean over steps of one temperature is the sum of -p log p over the 24 orders.
     learner.policy.logits.data = torch.tensor([0.3, -0.2, 0.0, 0.1])
     learner.temperature = lambda step: 0.2
@@ -280,34 +298,40 @@ def test_policy_metrics_against_the_entropy_over_all_orders():
         for z in ((learner.policy.logits.detach()[order] / 0.2).tolist() for order in orders)
     ]
     truth = -sum(math.exp(each) * each for each in log_probs)
-    estimates = [policy_metrics(learner, step)["entropy"] for step in range(2000)]
+    estimates = [learner.metrics(step)["entropy"] for step in range(2000)]
     assert sum(estimates) / 2000 == pytest.approx(truth, rel=0.02)
 
 
 def test_policy_metrics_hold_the_baseline_and_last_advantage_also_after_a_restart():
-    learner = OrderLearner((2, 2), "row", total_steps=100, warmup_fraction=0, policy_fraction=1)
+    learner = OrderLearner((2, 2), "row", total_steps=100, **ALL_POLICY)
     for step, loss in ((20, 2.0), (21, 3.0)):
         learner.sample(step)
         learner.loss(torch.full((4,), loss))
     # b = -2, then 0.99 * -2 + 0.01 * -3 = -2.01; A = -3 + 2.01.
-    metrics = policy_metrics(learner, 21)
+    metrics = learner.metrics(21)
     assert metrics["baseline"] == pytest.approx(-2.01)
     assert metrics["advantage"] == pytest.approx(-0.99)
-    copy = OrderLearner((2, 2), "row", total_steps=100, warmup_fraction=0, policy_fraction=1)
+    copy = OrderLearner((2, 2), "row", total_steps=100, **ALL_POLICY)
     copy.load_state_dict(learner.state_dict())
-    assert policy_metrics(copy, 21) == metrics
+    assert copy.metrics(21) == metrics
 
 
 PROCESS = """
-import torch, reorder
+import sys, torch, reorder
+import torch.distributed.nn  # before there is a group, which it would keep alive: see data/ranks.py
 torch.distributed.init_process_group("gloo")
 rank = torch.distributed.get_rank()
-learner = reorder.OrderLearner((3, 3), "row", total_steps=60, warmup_fraction=0, policy_fraction=1)
+learner = reorder.OrderLearner(
+    (3, 3), "row", total_steps=60, estimator=sys.argv[1], warmup_fraction=0, policy_fraction=1
+)
 optimizer = torch.optim.AdamW(learner.parameters(), lr=0.1)
-losses = torch.Generator().manual_seed(rank)
+images = torch.Generator().manual_seed(rank)
+weights = torch.linspace(0, 1, 9)[:, None]  # of the slots
 for step in range(60):
-    learner.sample(step)
-    loss = learner.loss(torch.rand(4, generator=losses))
+    tokens, = learner.repeat(step, torch.rand(4, 9, 2, generator=images))
+    read = reorder.read(tokens, learner.sample(step, len(tokens)))
+    losses = (weights * read).mean((1, 2))
+    loss = losses.mean() + learner.loss(losses)
     optimizer.zero_grad()
     if loss.requires_grad:
         loss.backward()
@@ -320,19 +344,20 @@ torch.distributed.destroy_process_group()  # else its threads may outlive the in
 """
 
 
-def test_learners_of_several_processes_stay_alike_without_any_setting(tmp_path):
+@pytest.mark.parametrize("estimator", ["scaled", "paired", "straight-through"])
+def test_learners_of_several_processes_stay_alike_without_any_setting(tmp_path, estimator):
     """Each process has other images, and so other losses; nothing but the learner brings them together."""
     (tmp_path / "loop.py").write_text(PROCESS)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run([*command, "loop.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [*command, "loop.py", estimator], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("bad", [math.inf, math.nan])
 def test_losses_that_are_not_finite_teach_nothing(bad):
-    learners = [
-        OrderLearner((2, 2), "row", total_steps=10, warmup_fraction=0, policy_fraction=1) for _ in "ab"
-    ]
+    learners = [OrderLearner((2, 2), "row", total_steps=10, **ALL_POLICY) for _ in "ab"]
     for learner in learners:
         learner.sample(4)
         learner.loss(torch.tensor([1.0, 2.0]))
@@ -361,7 +386,10 @@ def test_the_noise_of_orders_is_not_that_of_dropout():
 
 @pytest.mark.parametrize(("start", "advantage"), [("first", 0.0), ("zero", -1.98)])
 def test_the_configuration_says_where_the_baseline_starts(start, advantage):
-    experiment = build(digits(), overrides=[f"order.baseline_start={start}", "order.warmup_fraction=0"])
+    experiment = build(
+        digits(),
+        overrides=["order.estimator=scaled", f"order.baseline_start={start}", "order.warmup_fraction=0"],
+    )
     learner = setup(experiment).learner
     learner.sample(1)
     learner.loss(torch.full((4,), 2.0))
@@ -371,4 +399,116 @@ def test_the_configuration_says_where_the_baseline_starts(start, advantage):
 
 def test_an_unknown_start_of_the_baseline_is_named():
     with pytest.raises(ValueError, match="unknown baseline_start 'one'; choose from first, zero"):
-        OrderLearner((2, 2), total_steps=1, baseline_start="one")
+        OrderLearner((2, 2), total_steps=1, estimator="paper", baseline_start="one")
+
+
+# Straight-through and paired learners
+
+
+@pytest.mark.parametrize("estimator", ["straight-through", "paired"])
+def test_a_learner_starts_with_all_orders_alike_and_its_mode_is_the_start(estimator):
+    learner = OrderLearner((2, 2), "column", total_steps=1000, estimator=estimator, orders_per_image=2)
+    assert torch.equal(learner.order(), reorder.scan("column", 2, 2))
+    drawn = [learner.sample(step) for step in range(50, 300)]  # in the policy stage
+    orders = torch.cat([getattr(each, "order", each).view(-1, 4) for each in drawn]).tolist()
+    counts = [orders.count(list(each)) for each in itertools.permutations(range(4))]
+    expected = len(orders) / 24
+    assert sum((count - expected) ** 2 / expected for count in counts) < 49.7  # 23 degrees, p = 0.001
+
+
+def test_warm_up_and_policy_read_in_random_orders_and_the_rest_in_the_one_found():
+    learner = OrderLearner((3, 3), "spiral", total_steps=100, seed=1)
+    assert [learner.stage(step) for step in (0, 4, 5, 29, 30)] == ["warm-up"] * 2 + ["policy"] * 2 + [
+        "frozen"
+    ]
+    assert [learner.temperature(step) for step in (0, 5)] == [0.2, 0.2]
+    assert learner.temperature(17) == pytest.approx(0.2 * 13 / 25)  # 12 of the 25 steps are over
+    assert learner.temperature(30) == 0
+    assert all(isinstance(learner.sample(step), torch.Tensor) for step in (0, 4, 30, 99))
+    assert all(isinstance(learner.sample(step), Sampled) for step in (5, 29))
+    assert len({tuple(learner.sample(step).tolist()) for step in range(5)}) == 5
+    assert torch.equal(learner.sample(99), learner.order())
+    fixed_warm_up = OrderLearner((3, 3), "spiral", total_steps=100, warmup_order="init")
+    assert torch.equal(fixed_warm_up.sample(0), reorder.scan("spiral", 3, 3))
+
+
+def test_the_width_of_straight_through_reading_falls_tenfold():
+    learner = OrderLearner((3, 3), total_steps=1000, warmup_fraction=0, policy_fraction=1)
+    assert learner.sample(0).width == pytest.approx(0.2 * 1.8)
+    assert learner.sample(500).width == pytest.approx(0.2 * 1.8 / 10**0.5)
+    assert learner.sample(999).width == pytest.approx(0.2 * 0.18, rel=0.01)
+
+
+def find_the_informative_patches(estimator, seed=0, steps=600):
+    """Which of 16 patches a leaky memory ends with, if four hold the class; no model is trained."""
+    generator = torch.Generator().manual_seed(seed)
+    informative = torch.randperm(16, generator=generator)[:4]
+    learner = OrderLearner((4, 4), "row", total_steps=steps, estimator=estimator, seed=seed)
+    optimizer = torch.optim.AdamW(learner.parameters(), lr=learner.learning_rate)
+    leak = 0.7 ** torch.arange(15, -1, -1.0)  # the memory's weight of each slot
+    for step in range(steps):
+        signs = torch.where(torch.rand(32, generator=generator) < 0.5, -1.0, 1.0)
+        tokens = torch.randn(32, 16, 1, generator=generator)
+        tokens[:, informative] += signs[:, None, None]
+        tokens, signs = learner.repeat(step, tokens, signs)
+        read = reorder.read(tokens, learner.sample(step, len(tokens)))
+        losses = torch.nn.functional.softplus(-signs * (read[..., 0] * leak).sum(1))
+        loss = losses.mean() + learner.loss(losses)
+        optimizer.zero_grad()
+        if loss.requires_grad:
+            loss.backward()
+        optimizer.step()
+    return set(learner.order()[-4:].tolist()), set(informative.tolist())
+
+
+@pytest.mark.parametrize("estimator", ["straight-through", "paired"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_learner_puts_what_matters_where_the_memory_is(estimator, seed):
+    found, truth = find_the_informative_patches(estimator, seed)
+    assert found == truth
+
+
+def test_the_learning_rate_lets_a_logit_move_by_a_few_temperatures_however_long_the_run():
+    for steps in (100, 10_000):
+        learner = OrderLearner((3, 3), total_steps=steps)
+        policy_steps = learner.stop_step - learner.start_step
+        assert learner.learning_rate * policy_steps == pytest.approx(REACH * 0.2)
+    # the paper's 1e-4, in 100 epochs of 250 steps
+    paper = OrderLearner((3, 3), total_steps=25_000, estimator="paper")
+    assert paper.learning_rate == pytest.approx(1e-4)
+
+
+def test_pairs_read_a_part_of_the_images_in_each_order():
+    learner = OrderLearner((2, 2), total_steps=100, estimator="paired", orders_per_image=2)
+    images, labels = torch.arange(8.0), torch.arange(8)
+    assert learner.repeat(4, images, labels)[0] is images  # warm-up
+    repeated, named = learner.repeat(10, images, labels)
+    assert repeated.tolist() == [0, 1, 2, 3] * 2 == named.tolist()
+    orders = learner.sample(10, len(repeated))
+    assert orders.shape == (8, 4)
+    assert (orders[:4] == orders[0]).all()
+    assert (orders[4:] == orders[4]).all()
+    assert torch.equal(learner.sample(10), orders[[0, 4]])
+    with pytest.raises(ValueError, match="a batch of 7 images cannot be read in 2 orders each"):
+        learner.repeat(10, images[:7])
+
+
+@pytest.mark.parametrize("estimator", ["straight-through", "paired"])
+def test_equal_noise_draws_as_much_and_learns_nothing(estimator):
+    learner = OrderLearner((3, 3), "spiral", total_steps=100, estimator=estimator, learn=False)
+    order = learner.sample(10)
+    assert isinstance(order, torch.Tensor)
+    assert order.shape == (9,)
+    assert not learner.loss(torch.rand(4)).requires_grad
+    drawn = [learner.sample(step) for step in range(30)]
+    assert len({tuple(order.tolist()) for order in drawn}) == 30
+    assert torch.equal(learner.sample(99), reorder.scan("spiral", 3, 3))
+
+
+def test_slots_moved_is_how_far_patches_are_from_where_they_started():
+    learner = OrderLearner((1, 3), "row", total_steps=10)
+    learner.policy.logits.data = torch.tensor([0.0, 1.0, 2.0])  # reversed: moved by 2, 0 and 2 slots
+    assert learner.metrics(9)["slots_moved"] == pytest.approx(4 / 3)
+    assert learner.metrics(9)["kendall_tau_from_start"] == pytest.approx(-1)
+    learner.sample(9)
+    assert learner.metrics() == learner.metrics(9)

@@ -12,6 +12,8 @@ from PIL import Image
 from reorder.cli import main
 from reorder.config import Data, Experiment, Model, Order, Train
 from reorder.data.progress import Display
+from reorder.data.ranks import ALONE
+from reorder.experiments.comparison import compared_tasks, train_in_turn
 from reorder.orders.files import save_order
 from reorder.orders.scans import SCANS
 from reorder.report.evaluation import evaluate_run
@@ -97,9 +99,12 @@ def test_the_runs_it_is_compared_with_take_the_same_scan(tmp_path, monkeypatch):
         lambda *a, encode=choice.encode_dataset, **k: made.append(1) or encode(*a, **k),
     )
     one = experiment(policy="global")
-    runs = training.train_with_comparison(one, RunDir(tmp_path / "run"), QUIET)
+    one.train.compare = True
+    tasks = compared_tasks(one, RunDir(tmp_path / "run"))
+    train_in_turn(tasks, QUIET, ALONE)
+    assert [task.name for task in tasks] == ["run", "run/fixed-prior", "run/fixed-row"]
     assert len(made) == 1
-    chosen = {run.summary()["prior_scan"] for run in runs if run.path.name != "fixed-row"}
+    chosen = {task.directory.summary()["prior_scan"] for task in tasks[:2]}
     assert len(chosen) == 1
     assert (tmp_path / "run" / "fixed-prior" / "prior.json").exists()
 

@@ -233,6 +233,15 @@ def test_runs_that_are_unfinished_or_have_other_validation_images_are_not_compar
         (run.path / "config.yaml").write_text(text)
     with pytest.raises(ValueError, match=r"different validation sets: their data\.root is ants and bees"):
         compare_runs(learned, row)
+    for run, text, images in ((learned, own, 1000), (row, config, 900)):
+        text = text.replace("train_images: null", f"train_images: {images}")
+        (run.path / "config.yaml").write_text(text)
+    compare_runs(learned, row)
+    for run in (learned, row):
+        text = (run.path / "config.yaml").read_text().replace("held_out: null", "held_out: 360")
+        (run.path / "config.yaml").write_text(text)
+    with pytest.raises(ValueError, match=r"their data\.train_images is 1000 and 900"):
+        compare_runs(learned, row)
     (learned.path / "config.yaml").write_text(own)
     (row.path / "config.yaml").write_text(config)
     np.save(row.path / "correct.npy", np.ones(359, dtype=bool))

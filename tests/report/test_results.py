@@ -118,8 +118,11 @@ def test_two_orders_learned_from_one_scan_are_not_called_the_same_run(tmp_path):
 def test_runs_that_a_run_is_compared_with_are_found_inside_it(tmp_path):
     make_run(tmp_path / "demo", policy="global")
     make_run(tmp_path / "demo" / "fixed-row")
-    assert [run.path.name for run in expand([tmp_path])] == ["demo", "fixed-row"]
-    assert [run.path.name for run in expand([tmp_path / "demo"])] == ["demo", "fixed-row"]
+    make_run(tmp_path / "demo" / "noise", policy="noise")
+    (tmp_path / "demo" / "wandb" / "files").mkdir(parents=True)
+    (tmp_path / "demo" / "wandb" / "files" / "config.yaml").touch()  # not ours
+    assert [run.path.name for run in expand([tmp_path])] == ["demo", "fixed-row", "noise"]
+    assert [run.path.name for run in expand([tmp_path / "demo"])] == ["demo", "fixed-row", "noise"]
 
 
 def test_images_go_by_the_name_of_their_directory_wherever_it_lies(tmp_path):

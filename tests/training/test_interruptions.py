@@ -25,6 +25,8 @@ from short_runs import (
 from tiny_sweeps import needs_proc, wait_for
 
 from reorder.data.progress import Display
+from reorder.data.ranks import ALONE
+from reorder.experiments.comparison import compared_tasks, train_in_turn
 from reorder.runs import directory as run_dir
 from reorder.runs.directory import RunDir
 from reorder.training import loop as training
@@ -266,14 +268,14 @@ def test_a_signal_during_validation_does_not_wait_for_its_end(whole, tmp_path, m
     assert_same(directory, whole)
 
 
-def test_a_signal_at_the_end_of_a_run_also_stops_those_it_is_compared_with(tmp_path, monkeypatch):
-    compared = experiment(epochs=1, compare=True)
+def test_a_signal_at_the_end_of_a_run_also_stops_those_that_follow_it(tmp_path, monkeypatch):
+    tasks = compared_tasks(experiment(epochs=1, compare=True), RunDir(tmp_path / "run"))
     stop_in_validation(monkeypatch, 1)
-    with StopSignals().watched() as stop, pytest.raises(Stopped):
-        training.train_with_comparison(compared, RunDir(tmp_path / "run"), QUIET, stop=stop)
+    with pytest.raises(Stopped):
+        train_in_turn(tasks, QUIET, ALONE)
     assert not (tmp_path / "run" / "fixed-row").exists()
-    runs = training.train_with_comparison(compared, RunDir(tmp_path / "run"), QUIET)
-    assert all(run.summary() for run in runs)
+    train_in_turn(tasks, QUIET, ALONE)
+    assert all(task.finished for task in tasks)
 
 
 def test_every_epoch_is_tracked_although_the_run_was_stopped(tmp_path, monkeypatch):
@@ -302,11 +304,13 @@ def test_every_epoch_is_tracked_although_the_run_was_stopped(tmp_path, monkeypat
 
 def test_runs_that_are_compared_are_continued_together(tmp_path, capsys):
     directory = RunDir(tmp_path / "run")
-    training.train_with_comparison(experiment(epochs=1, compare=True), directory, QUIET)
+    first = experiment(epochs=1, compare=["noise", "row", "learned"])
+    train_in_turn(compared_tasks(first, directory), QUIET, ALONE)
     longer = reopen(directory, ["train.epochs=2"], Display())
     assert "1 epochs become 2: the learning rate goes on where the longer cosine" in capsys.readouterr().out
-    runs = training.train_with_comparison(longer, directory, QUIET)
-    assert [len(run.metrics()) for run in runs] == [2, 2, 2]
+    tasks = compared_tasks(longer, directory)
+    train_in_turn(tasks, QUIET, ALONE)
+    assert [task.epochs_done for task in tasks] == [2, 2, 2, 2]
 
 
 def test_checkpoints_are_also_written_every_so_many_steps(tmp_path):

@@ -3,10 +3,11 @@
 import io
 import re
 
+import pytest
 from rich.console import Console
 from rich.table import Table
 
-from reorder.data.progress import Display
+from reorder.data.progress import Display, Part, fitting
 
 LINE = {
     "epoch": 3,
@@ -19,29 +20,61 @@ LINE = {
 }
 
 
-def show(terminal):
-    """What is on a screen of 80 columns after two epochs of a run of 40, of 22 steps each."""
+def show(width=None, stage="policy"):
+    """What is on a screen of so many columns, or in a pipe, after two epochs of 40, of 22 steps each."""
     screen = io.StringIO()
-    display = Display(console=Console(file=screen, force_terminal=terminal, width=80, height=24))
-    with display.training("learned from hilbert", 40, 22, done_steps=44) as progress:
-        progress.step("policy", 0.123, 1.5, 0.5, 1184.2)
-        progress.epoch(LINE)
-        progress.step("policy", 0.123, 1.4, 0.55, 1184.2)
-    return screen.getvalue()
+    console = Console(file=screen, force_terminal=width is not None, width=width or 80, height=24)
+    with Display(console=console).training("learned from hilbert", 40, 22, done_steps=44) as progress:
+        progress.step(stage, 0.123, 1.5, 0.5, 1184.2)
+        progress.epoch(LINE | {"stage": stage})
+        progress.step(stage, 0.123, 1.4, 0.55, 1184.2)
+        progress.epoch(LINE | {"stage": stage, "validation_top1": 0.26})
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
+    return [line.strip() for line in re.split(r"[\r\n]+", plain) if "top-1" in line]
 
 
-def test_a_terminal_of_80_columns_shows_everything():
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", show(terminal=True))
-    last = [line for line in plain.splitlines() if "learned" in line][-1]
-    for part in ("learned", "4/40", "policy", "T0.12", "loss 1.40", "55%", "val 25%", "1184/s"):
-        assert part in last
-    assert "…" not in last
-    assert re.search(r"\d\d:\d\d$|--:--$", last.strip())  # the time left
+@pytest.mark.parametrize(
+    ("width", "shown", "left_out"),
+    [
+        (40, "train top-1 55%, validation 26%", ("learned", "epoch", "loss", "left")),
+        (60, "epoch 3/40, train top-1 55%, validation 26%, ", ("learned", "loss", "images/s", "━")),
+        (80, "━ epoch 3/40, policy, train top-1 55%, validation 26%, ", ("learned", "loss", "images/s")),
+        (120, "━ epoch 3/40, policy, loss 1.40, train top-1 55%, validation 26%, ", ("images/s",)),
+        (
+            150,
+            "3/40, policy, temperature 0.12, 1184 images/s, loss 1.40, train top-1 55%, validation 26%, ",
+            (),
+        ),
+    ],
+)
+def test_a_line_names_what_it_shows_and_leaves_out_what_there_is_no_room_for(width, shown, left_out):
+    last = show(width)[-1]
+    assert shown in last
+    assert not [part for part in (*left_out, "…") if part in last]
+    assert ("learned from hilbert" in last) == (width >= 120)
+    assert len(last) <= width
+    assert re.search(r"\d:\d\d:\d\d left$", last) or width == 40
+
+
+def test_fixed_orders_have_no_stage_and_no_temperature():
+    for width in (150, None):
+        last = show(width, stage="fixed")[-1]
+        assert "train top-1" in last
+        assert "temperature" not in last
+        assert "fixed" not in last  # the title of a run says that
+
+
+def test_parts_are_kept_by_their_rank_and_in_their_sequence():
+    parts = [Part("a" * 10, 2), Part("bb"), Part("c" * 30, 1), Part("dd", 3)]
+    assert [part.text for part in fitting(parts, 36)] == ["bb", "c" * 30]
+    assert [part.text for part in fitting(parts, 18)] == ["a" * 10, "bb", "dd"]
+    assert [part.text for part in fitting(parts, 48)] == ["a" * 10, "bb", "c" * 30]
+    assert [part.text for part in fitting(parts, 1)] == ["bb"]
 
 
 def test_a_pipe_gets_a_line_an_epoch():
-    (line,) = show(terminal=False).splitlines()
-    for part in ("epoch 3/40", "policy", "temperature 0.123", "loss 1.500", "top-1 50.0%"):
+    line, _ = show()
+    for part in ("epoch 3/40", "policy", "temperature 0.123", "loss 1.500", "train top-1 50.0%"):
         assert part in line
     for part in ("validation top-1 25.0%", "1184 images/s", "left"):
         assert part in line
@@ -74,7 +107,7 @@ def test_a_run_that_was_stopped_in_its_validation_goes_on_without_an_estimate():
     with Display(console=Console(file=screen, width=200)).training("row", 40, 22, done_steps=66) as progress:
         progress.epoch(LINE)
     assert "epoch 3/40" in screen.getvalue()
-    assert screen.getvalue().strip().endswith("unknown left")
+    assert screen.getvalue().strip().endswith("unknown time left")
     with Display(console=Console(file=screen, width=200)).training("row", 3, 22, done_steps=66) as progress:
         progress.epoch(LINE)
     assert "epoch 3/3" in screen.getvalue()
@@ -103,7 +136,7 @@ def test_brackets_and_colons_are_shown_as_they_are(capsys, monkeypatch):
         advance(3)
     shown = capsys.readouterr().out
     assert name in shown
-    assert "1/40 [/x] T0.10" in shown
+    assert "epoch 1/40" in shown
 
 
 def test_what_a_terminal_would_obey_or_cannot_show_is_spelled_out():

@@ -334,17 +334,6 @@ def test_options_that_belong_elsewhere_or_do_not_fit_are_named():
             training.setup(bad)
 
 
-def test_the_comparison_trains_row_major_the_initial_scan_and_the_policy(tmp_path):
-    short = replace(experiment(), train=replace(experiment().train, epochs=1, compare=True))
-    runs = training.train_with_comparison(short, RunDir(tmp_path / "run"), QUIET)
-    got = [(run.summary()["scan"], run.summary()["policy"], run.summary()["epochs"]) for run in runs]
-    assert got == [("row", "none", 1), ("column", "none", 1), ("column", "global", 1)]
-    assert {run.summary()["seed"] for run in runs} == {0}
-    assert runs[0].summary()["order"] == [0, 1, 2, 3]
-    again = training.train_with_comparison(short, RunDir(tmp_path / "run"), QUIET)
-    assert [run.path for run in again] == [run.path for run in runs]
-
-
 def test_equal_noise_without_learning_never_moves_the_order(tmp_path):
     noisy = replace(experiment(), order=replace(experiment().order, policy="noise"))
     directory = RunDir(tmp_path / "run")

@@ -1,13 +1,17 @@
 """`reorder train`."""
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from reorder.config import notes
+from reorder.config import check_continuation, notes
 from reorder.experiments.arguments import parse
+from reorder.experiments.arms import comparison
 from reorder.experiments.presets import PRESETS, describe, preset
+from reorder.runs.paths import check_run
 
 
 def train(
@@ -45,14 +49,16 @@ def train(
         raise ValueError("--resume continues in its own directory; leave --out away")
     if resume is None:
         experiment, name = parse(arguments or [])
+        comparison(experiment)  # refuses arms that do not exist
+    else:
+        check_run(resume)
+        check_continuation(arguments or [])
     from reorder.data.progress import Display
     from reorder.data.ranks import join
+    from reorder.experiments.comparison import compared_tasks, train_tasks
     from reorder.report.write import show_report, write_report, write_run_figures
     from reorder.runs.directory import RunDir
     from reorder.training.continuing import continued, reopen
-    from reorder.training.loop import train as train_one
-    from reorder.training.loop import train_with_comparison
-    from reorder.training.signals import StopSignals
 
     if resume is not None:
         directory = RunDir(resume)
@@ -65,13 +71,10 @@ def train(
             experiment = reopen(directory, arguments or [], display)
         for note in notes(experiment):
             display.say(f"note: {note}")
-        with StopSignals().watched() as stop:
-            if experiment.train.compare:
-                runs = train_with_comparison(experiment, directory, display, world, stop)
-            else:
-                train_one(experiment, directory, display, world, stop)
-                runs = [directory]
+        tasks = compared_tasks(experiment, directory)
+        train_tasks(tasks, display, world, command=shlex.join(["reorder", *sys.argv[1:]]))
         if world.first and not no_report:
+            runs = [task.directory for task in reversed(tasks)]
             for run in runs:
                 write_run_figures(run)
             show_report(write_report(runs, directory.path / "report"), display)

@@ -12,6 +12,9 @@ from torch import Tensor
 
 from reorder import config
 from reorder.data import fmow, folders, hub, idx
+from reorder.data.clutter import TRAIN as CLUTTER_TRAIN
+from reorder.data.clutter import VALIDATION as CLUTTER_VALIDATION
+from reorder.data.clutter import Clutter
 from reorder.data.notes import note
 from reorder.data.transform import DEVIATION, MAX_DECODED, MAX_PIXELS, MAX_PIXELS_FMOW, MEAN, Transform
 
@@ -136,7 +139,19 @@ def choose(split: Split, count: int, name: str) -> Split:
     """So many images of a split, drawn once and for all: the same whatever the seed of a run."""
     if count > len(split):
         raise ValueError(f"data.{name}_images={count} is more than the {len(split)} images for that")
-    drawn = np.random.default_rng(0).permutation(len(split))[:count]
+    return _part(split, np.random.default_rng(0).permutation(len(split))[:count])
+
+
+def hold_out(split: Split, count: int) -> tuple[Split, Split]:
+    """A training split without so many images, and these, drawn once and for all like those of `choose`."""
+    if count >= len(split):
+        raise ValueError(f"data.held_out={count} leaves none of the {len(split)} training images to train on")
+    shuffled = np.random.default_rng(0).permutation(len(split))
+    return _part(split, shuffled[count:]), _part(split, shuffled[:count])
+
+
+def _part(split: Split, drawn: np.ndarray) -> Split:
+    """The images of a split that were drawn, in their old sequence."""
     indices = torch.from_numpy(np.sort(drawn))
     if isinstance(split, Memory):
         return Memory(split.images[indices], split.labels[indices], split.shape)
@@ -157,14 +172,33 @@ class Dataset(NamedTuple):
 
 def digits(settings: config.Data, shape: tuple[int, int]) -> Dataset:
     """scikit-learn's 1,797 digits of 8x8 pixels; every fifth image is for validation."""
-    from sklearn.datasets import load_digits  # here, for it takes long to import
+    return _in_memory(*_digits(), DIGIT_NAMES, shape)
+
+
+def clutter(settings: config.Data, shape: tuple[int, int]) -> Dataset:
+    """Digits among pieces of other digits, for validation those of the digits for validation."""
+    counts, anywhere = (CLUTTER_TRAIN, CLUTTER_VALIDATION), settings.place == "anywhere"
+    made = [Clutter(*split, count, shape, anywhere) for split, count in zip(_digits(), counts, strict=True)]
+    if sum(counts) * shape[0] * shape[1] <= Kept.largest:
+        read = [torch.stack([split.read(index) for index in range(len(split))]) for split in made]
+        return _in_memory((read[0], made[0].labels), (read[1], made[1].labels), DIGIT_NAMES, shape)
+    pixels = made[0].cells.double() / 255
+    train, validation = made
+    return Dataset(train, validation, DIGIT_NAMES, pixels.mean().float()[None], pixels.std().float()[None])
+
+
+DIGIT_NAMES = [str(digit) for digit in range(10)]
+
+
+def _digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Images, uint8 (n, 1, 8, 8), and labels (n,), for training and for validation."""
+    from sklearn.datasets import load_digits  # imported here: slow, and most datasets do not need it
 
     bunch = load_digits()
     images = torch.from_numpy((bunch.images / 16 * 255).round().astype(np.uint8))[:, None]
     labels = torch.from_numpy(bunch.target).long()
     held_out = torch.arange(len(labels)) % 5 == 0
-    train, validation = (images[~held_out], labels[~held_out]), (images[held_out], labels[held_out])
-    return _in_memory(train, validation, [str(name) for name in bunch.target_names], shape)
+    return (images[~held_out], labels[~held_out]), (images[held_out], labels[held_out])
 
 
 def idx_files(settings: config.Data, shape: tuple[int, int]) -> Dataset:
@@ -208,6 +242,7 @@ def _on_disk(find: Callable[..., tuple[Split, Split, list[str]]], max_pixels: in
 
 DATASETS: dict[str, Callable[[config.Data, tuple[int, int]], Dataset]] = {
     "digits": digits,
+    "clutter": clutter,
     "idx": idx_files,
     "image_folder": _on_disk(folders.image_folder, MAX_PIXELS),
     "imagenet": _on_disk(folders.imagenet, MAX_PIXELS),
@@ -237,7 +272,10 @@ def _load(settings: config.Data, image_shape: tuple[int, int]) -> Dataset:
     dataset = DATASETS[kind](settings, image_shape)
     if settings.train_images is not None:
         dataset = dataset._replace(train=choose(dataset.train, settings.train_images, "train"))
-    if settings.validation_images is not None:
+    if settings.held_out is not None:
+        train, held_out = hold_out(dataset.train, settings.held_out)
+        dataset = dataset._replace(train=train, validation=held_out)
+    elif settings.validation_images is not None:
         chosen = choose(dataset.validation, settings.validation_images, "validation")
         dataset = dataset._replace(validation=chosen)
     for name, split in (("training", dataset.train), ("validation", dataset.validation)):
@@ -278,7 +316,7 @@ def _check_classes(dataset: Dataset, settings: config.Data) -> None:
         name = dataset.classes[int(found)]
         raise ValueError(f"all training images of {settings.name} are of one class, {name!r}; two are needed")
     missing = sorted(set(range(len(dataset.classes))) - set(dataset.validation.labels.unique().tolist()))
-    if missing and settings.validation_images is None:
+    if missing and settings.validation_images is None and settings.held_out is None:
         first = ", ".join(repr(dataset.classes[label]) for label in missing[:3])
         note(
             f"{len(missing)} of the {len(dataset.classes)} classes of {settings.name} have no validation "

@@ -60,10 +60,11 @@ def join(timeout_minutes: float = 30.0) -> Iterator[World]:
     device = accelerator()
     if device.type == "cuda":
         device = torch.device(device.type, int(os.environ.get("LOCAL_RANK", 0)))
-        torch.accelerator.set_device_index(device.index)
-    if size == 1:
+    if size == 1:  # a GPU is not touched before it is used: a sweep leaves its memory to the runs
         yield World(0, 1, device)
         return
+    if device.type == "cuda":
+        torch.accelerator.set_device_index(device.index)
     torch.set_num_threads(max(1, cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
     timeout = timedelta(minutes=timeout_minutes)
     try:

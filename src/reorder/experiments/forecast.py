@@ -1,24 +1,32 @@
-"""How long a sweep will take: a few steps of each kind of run, measured here and now."""
+"""How long a sweep will take: by what finished runs of the same kind took, or by a few steps measured now."""
 
+import dataclasses
 import itertools
-import os
+import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from reorder.config import Experiment, Order, to_yaml
+from reorder.config import Experiment, Order
 from reorder.data.ranks import World
 from reorder.experiments.grids import Task, clock, with_threads
 from reorder.models.accuracy import evaluate
+from reorder.runs.directory import RunDir
 from reorder.training.setup import setup
 from reorder.training.step import train_step
 
 T = TypeVar("T")
 STEPS = 3
+# Processes side by side on one CPU share its caches and memory: with two on two cores a step of a mini
+# Transformer-XL or Mamba took 1.11 and 1.12 times the processor's time. More processes may take more.
+SHARING = 1.15
+# What a step costs, besides model and data.
+TRAIN_KEYS = ("batch_size", "precision", "accumulate", "ema", "compile", "threads")
+ORDER_KEYS = ("policy", "estimator", "orders_per_image")
 
 
 class Pace(NamedTuple):
@@ -29,42 +37,30 @@ class Pace(NamedTuple):
 
     def seconds(self, task: Task) -> float:
         """What is left of a run."""
-        return (
-            0.0
-            if task.finished
-            else self.start + self.epoch * (task.experiment.train.epochs - task.epochs_done)
-        )
+        left = task.experiment.train.epochs - task.epochs_done
+        return 0.0 if task.finished else self.start + self.epoch * left
 
 
-def kind_of(task: Task) -> Experiment:
-    """What a run's pace depends on: all but its order, seed and length. A prior is not measured."""
-    experiment = task.experiment
-    return replace(experiment, order=Order(), train=replace(experiment.train, seed=0, epochs=1))
+def kind_of(experiment: Experiment) -> str:
+    """What a run's pace depends on: not on its start, seed and length. A prior is not measured."""
+    train = [getattr(experiment.train, key) for key in TRAIN_KEYS]
+    order = [getattr(experiment.order, key) for key in ORDER_KEYS]
+    parts = [dataclasses.asdict(experiment.model), dataclasses.asdict(experiment.data), train, order]
+    return json.dumps([*parts, experiment.order.curriculum.policy_fraction])
 
 
-def paces(tasks: list[Task], world: World) -> dict[str, Pace | str]:
-    """The pace of each unfinished run by its name, or why it cannot be measured."""
-    measured: dict[str, Pace | str] = {}
-    found = {}
-    began = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "reorder", "--version"], check=True, capture_output=True)
-    process_seconds = time.perf_counter() - began
-    for task in tasks:
-        if task.finished:
+def recorded(directory: Path, process_seconds: float) -> dict[str, Pace]:
+    """The pace of each kind of run that is finished in a directory: the mean of their recorded seconds."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for path in sorted(directory.glob("*/summary.json")):
+        run = RunDir(path.parent)
+        try:
+            summary, experiment = run.summary(), run.experiment()
+        except (ValueError, OSError):  # damaged: the sweep says so
             continue
-        kind = kind_of(task)
-        key = to_yaml(kind)
-        if key not in measured:
-            try:
-                measured[key] = measure(kind, world, process_seconds)
-            except ValueError as error:  # most likely the data are not on this machine
-                measured[key] = str(error)
-        found[task.name] = measured[key]
-    # What the first kind imports the others find in this process, but not in their own.
-    longest = max((pace.start for pace in measured.values() if isinstance(pace, Pace)), default=0.0)
-    return {
-        name: pace._replace(start=longest) if isinstance(pace, Pace) else pace for name, pace in found.items()
-    }
+        assert summary is not None
+        found[kind_of(experiment)].append(summary.get("wall_seconds", summary["seconds"]) / summary["epochs"])
+    return {kind: Pace(process_seconds, sum(times) / len(times)) for kind, times in found.items()}
 
 
 def measure(experiment: Experiment, world: World, process_seconds: float) -> Pace:
@@ -89,6 +85,17 @@ def measure(experiment: Experiment, world: World, process_seconds: float) -> Pac
     return Pace(start, step * run.loader.steps_per_epoch + image * len(run.loader.dataset.validation))
 
 
+def measured_pace(experiment: Experiment, measure: Callable[[Experiment], Pace]) -> Pace:
+    """A pace in which the policy stage, where a step may cost more, counts by its share of the run."""
+    fixed = measure(dataclasses.replace(experiment, order=Order()))
+    if experiment.order.policy in ("none", "random"):
+        return fixed
+    always = dataclasses.replace(experiment.order, scan="row", warmup_fraction=0.0, policy_fraction=1.0)
+    learning = measure(dataclasses.replace(experiment, order=always))
+    share = experiment.order.curriculum.policy_fraction
+    return fixed._replace(epoch=(1 - share) * fixed.epoch + share * learning.epoch)
+
+
 def loaded(batches: Iterator[T], workers: int) -> tuple[list[T], float]:
     """The first few batches, and how many seconds each takes to read.
 
@@ -106,34 +113,31 @@ def together(load: float, compute: float, world: World) -> float:
     return load + compute if world.device.type == "cpu" else max(load, compute)
 
 
-@contextmanager
-def others_at_work(processes: int, threads: int) -> Iterator[None]:
-    """Keep as many cores busy as the other processes of a sweep will: they slow each other down."""
-    work = f"""import os, torch
-torch.set_num_threads({threads})
-matrix = torch.rand(256, 256)
-matrix @ matrix
-print("at work", flush=True)
-while os.getppid() == {os.getpid()}:
-    matrix @ matrix"""
-    command = [sys.executable, "-c", work]
-    others = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(processes)]
-    try:
-        for other in others:
-            assert other.stdout is not None
-            other.stdout.readline()  # what is measured while they still import is not slowed down
-        yield
-    finally:
-        for other in others:
-            other.kill()
-            other.communicate()
+def paces(tasks: list[Task], sharing: float, world: World) -> dict[str, Pace | str]:
+    """The pace of each unfinished run by its name, or why it cannot be measured."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import reorder.training.loop"], check=True)
+    process_seconds = time.perf_counter() - began
+    known: dict[str, Pace | str] = dict(recorded(tasks[0].directory.path.parent, process_seconds))
+    found = {}
+    for task in tasks:
+        if task.finished:
+            continue
+        kind = kind_of(task.experiment)
+        if kind not in known:
+            try:
+                pace = measured_pace(task.experiment, lambda run: measure(run, world, process_seconds))
+                known[kind] = pace._replace(epoch=sharing * pace.epoch)
+            except ValueError as error:  # most likely the data are not on this machine
+                known[kind] = str(error)
+        found[task.name] = known[kind]
+    return found
 
 
 def forecast(tasks: list[Task], jobs: int, threads: int, world: World) -> list[str]:
     """A line about each run, and one about them all."""
     tasks = [with_threads(task, threads) for task in tasks]
-    with others_at_work(jobs - 1 if world.device.type == "cpu" else 0, threads):
-        found = paces(tasks, world)
+    found = paces(tasks, SHARING if jobs > 1 and world.device.type == "cpu" else 1.0, world)
     lines, busy = [], [0.0] * jobs  # a run goes to the process that is free first
     for task in tasks:
         pace = found.get(task.name)

@@ -27,10 +27,20 @@ from reorder.data.ranks import World, accelerator
 from reorder.experiments.presets import with_order
 from reorder.experiments.studies import Planned
 from reorder.models.classifier import model_of
-from reorder.models.patches import grid_of
+from reorder.models.grid import grid_of
 from reorder.orders.named import named_order
 from reorder.runs.directory import LOCKED, RunDir
 from reorder.training.setup import check_machine
+from reorder.training.trackers import check as check_tracker
+
+# Defaults that runs were named by before they were changed.
+FIRST_DEFAULTS = {
+    "order.estimator": "scaled",
+    "order.learning_rate": 1e-4,
+    "order.warmup_fraction": 0.15,
+    "order.policy_fraction": 0.30,
+    "order.warmup_order": "row",
+}
 
 
 class Task(NamedTuple):
@@ -109,13 +119,13 @@ def name_of(experiment: Experiment, needs: str | None = None) -> str:
 
 
 def _digest(experiment: Experiment, needs: str | None) -> str:
-    """A hash of what differs from the defaults, so that a new key does not rename old runs."""
-    defaults = dataclasses.asdict(Experiment())
-    changed = {
-        key: value
-        for key, value in keys_that_matter(experiment).items()
-        if value != defaults[key.partition(".")[0]][key.partition(".")[2]]
-    }
+    """A hash of what differs from the defaults, so that a new key or default does not rename old runs."""
+    defaults = {
+        f"{section}.{key}": value
+        for section, values in dataclasses.asdict(Experiment()).items()
+        for key, value in values.items()
+    } | FIRST_DEFAULTS
+    changed = {key: value for key, value in keys_that_matter(experiment).items() if value != defaults[key]}
     scan = experiment.order.scan
     if needs is not None:
         changed["order.scan"] = needs
@@ -136,7 +146,7 @@ def check(task: Task) -> None:
 
 
 def trouble(task: Task) -> str | None:
-    """Why a run's directory cannot be used, if so: it is damaged, or holds another run than its name says.
+    """Why a run's directory cannot be used, if so: it is damaged, or holds another run.
 
     To be asked when it is locked. The other runs of a sweep go on.
     """
@@ -152,8 +162,8 @@ def trouble(task: Task) -> str | None:
     ours, theirs = keys_that_matter(task.experiment), keys_that_matter(found)
     key = next((key for key in [*ours, *theirs] if ours.get(key) != theirs.get(key)), "order.scan")
     return (
-        f"{task.directory.path} holds another run than its name says "
-        f"({key} is {theirs.get(key)}, not {ours.get(key)}); move it away"
+        f"{task.directory.path} holds a run of another configuration "
+        f"({key} is {theirs.get(key)}, not {ours.get(key)}); choose another --out, or move it away"
     )
 
 
@@ -165,6 +175,7 @@ def check_here(tasks: list[Task]) -> None:
         settings, shape = task.experiment.data, task.experiment.model.image_shape
         if not task.finished:
             check_machine(task.experiment, world)
+            check_tracker(task.experiment.train.track)
             key = json.dumps([dataclasses.asdict(settings), shape])
             if key not in seen:
                 seen[key] = load_dataset(settings, shape)

@@ -2,11 +2,11 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from rich.box import SIMPLE_HEAD
@@ -19,6 +19,28 @@ from reorder.experiments.grids import Task, clock, last_words, start, trouble, w
 from reorder.training.signals import Stopped, StopSignals
 
 POLL_SECONDS = 0.2
+NARROW = 72  # columns of a terminal
+
+
+class Failed(Exception):
+    """Some runs of a sweep failed; `status` is what to exit with."""
+
+    status = 1
+
+
+class Process(Protocol):
+    """What trains a run."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+    def terminate(self) -> None: ...
+
+
+class Starter(Protocol):
+    def start(self, task: Task, lock: int, slot: int) -> Process:
+        """Start a locked run in a free slot of the machine."""
 
 
 class Machine:
@@ -38,11 +60,15 @@ class Machine:
         """What the process in a slot is to see."""
         return {"CUDA_VISIBLE_DEVICES": self.gpus[slot % len(self.gpus)]} if self.gpus else {}
 
+    def start(self, task: Task, lock: int, slot: int) -> Process:
+        """Start a locked run in a process of its own."""
+        return start(with_threads(task, self.threads), lock, [sys.executable], self.environment(slot))
+
 
 @dataclass
 class Working:
     task: Task
-    process: subprocess.Popen
+    process: Process
     slot: int
     began: float = field(default_factory=time.monotonic)
 
@@ -50,8 +76,8 @@ class Working:
 class Sweep:
     """Runs in all their states; `run()` brings them to an end."""
 
-    def __init__(self, tasks: list[Task], machine: Machine, console: Console):
-        self.machine, self.console = machine, console
+    def __init__(self, tasks: list[Task], machine: Machine, console: Console, starter: Starter | None = None):
+        self.machine, self.console, self.starter = machine, console, starter or machine
         self.total = len(tasks)
         self.done: set[str] = set()
         self.waiting: list[Task] = []
@@ -121,12 +147,7 @@ class Sweep:
                 self.fail(task, why)
                 return False
             again = f", after epoch {task.epochs_done}" if task.epochs_done else ""
-            process = start(
-                with_threads(task, self.machine.threads),
-                lock,
-                [sys.executable],
-                self.machine.environment(slot),
-            )
+            process = self.starter.start(task, lock, slot)
         finally:
             os.close(lock)
         self.working.append(Working(task, process, slot))
@@ -188,20 +209,15 @@ class Sweep:
 
     def table(self) -> Group:
         """The runs that are under way, and how many are not."""
-        table = Table(
-            Column("running", overflow="fold"),  # the end of a name tells seeds apart
-            "epoch",
-            "top-1 (%)",
-            "time",
-            box=SIMPLE_HEAD,
-            show_edge=False,
-            pad_edge=False,
-        )
+        name = Column("running", overflow="fold")  # the end of a name tells seeds apart
+        # A narrow terminal has no room for the time; time left is below the table.
+        others = ["epoch", "validation top-1", "time"][: 2 if self.console.width < NARROW else 3]
+        table = Table(name, *others, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for working in self.working:
             metrics, epochs = working.task.metrics(), working.task.experiment.train.epochs
-            top1 = f"{100 * metrics[-1]['validation_top1']:.1f}" if metrics else ""
-            since = clock(time.monotonic() - working.began)
-            table.add_row(working.task.name, f"{len(metrics)} of {epochs}", top1, since)
+            top1 = f"{metrics[-1]['validation_top1']:.1%}" if metrics else ""
+            shown = [f"{len(metrics)} of {epochs}", top1, clock(time.monotonic() - working.began)]
+            table.add_row(working.task.name, *shown[: len(others)])
         counts = (
             f"{len(self.done)} of {self.total} done, {len(self.failed)} failed, {len(self.waiting)} waiting, "
             f"time left: {self.left()}"
@@ -209,9 +225,11 @@ class Sweep:
         return Group(table, counts)
 
 
-def run_here(tasks: list[Task], machine: Machine, console: Console, command: str) -> bool:
-    """Train all runs that are not finished, and say how it ended; whether none failed."""
-    sweep = Sweep(tasks, machine, console)
+def run_here(
+    tasks: list[Task], machine: Machine, console: Console, command: str, starter: Starter | None = None
+) -> None:
+    """Train all runs that are not finished, and say how it ended; `command` is what continues them."""
+    sweep = Sweep(tasks, machine, console, starter)
     if sweep.done:
         sweep.say(f"{len(sweep.done)} of {sweep.total} runs are finished already")
     try:
@@ -220,10 +238,12 @@ def run_here(tasks: list[Task], machine: Machine, console: Console, command: str
         remain = len(sweep.waiting) + len(sweep.failed)
         sweep.say(f"{remain} of {sweep.total} runs remain; continue with: {command}")
         raise
-    for name, reason in sweep.failed.items():
-        sweep.say(f"failed: {tasks[0].directory.path.parent / name}/log.txt: {reason}")
-    if sweep.failed:
-        sweep.say(f"{len(sweep.failed)} of {sweep.total} runs failed; try them again with: {command}")
-    else:
-        sweep.say(f"{sweep.total} runs are finished in {tasks[0].directory.path.parent}")
-    return not sweep.failed
+    logs = {task.name: task.directory.path / "log.txt" for task in tasks}
+    reasons = [f"{logs[name]}: {reason}" for name, reason in sweep.failed.items()]
+    for reason in reasons:
+        sweep.say(f"failed: {reason}")
+    if reasons:
+        count = f"{len(reasons)} of {sweep.total} runs failed, the first: {reasons[0]}"
+        raise Failed(f"{count}; try again with: {command}")
+    where = os.path.commonpath([task.directory.path for task in tasks])
+    sweep.say(f"{sweep.total} runs are finished in {where}")

@@ -12,6 +12,29 @@ from pathlib import Path
 from reorder.config import Data, Experiment, Model, Order, Train, reading_of
 from reorder.orders.scans import SCANS
 
+# A Transformer-XL as a reader of a stream: the class token comes last and is a slot like any other, and each
+# of the four blocks of a mini model sees so many slots back: `memory` times four can reach the answer.
+STREAM = {"readout": "last", "segment": 1, "memory_gradient": True, "dropout": 0.0}
+
+
+def demo() -> Experiment:
+    """A digit in clutter, of which a short memory sees 16 of 64 patches: the order decides which.
+
+    reorder train demo    (3 minutes on 2 cores; row-major 10%, which is chance, the learned order 90%)
+    """
+    return Experiment(
+        model=Model("transformer_xl", "mini", image_size=32, patch_size=4, options=STREAM | {"memory": 4}),
+        data=Data(name="clutter", augment="none"),
+        train=Train(
+            epochs=6,
+            batch_size=32,
+            learning_rate=1e-3,
+            warmup_epochs=0.3,
+            compare=[*SCANS, "noise", "paper"],
+        ),
+        order=Order(scan="random", policy="global"),
+    )
+
 
 def digits() -> Experiment:
     """A mini Transformer-XL learns an order for scikit-learn's digits, next to two fixed orders."""
@@ -19,8 +42,7 @@ def digits() -> Experiment:
         model=Model(name="transformer_xl", size="mini", image_size=8, patch_size=2),
         data=Data(name="digits", augment="none"),  # a mirrored digit is another shape
         train=Train(epochs=40, batch_size=64, learning_rate=1e-3, compare=True),
-        # A short run: the paper's 1e-4 would move the logits by less than the gap between two patches.
-        order=Order(scan="hilbert", policy="global", learning_rate=1e-2),
+        order=Order(scan="hilbert", policy="global"),
     )
 
 
@@ -69,7 +91,7 @@ def paper(model: str, data: str, scan: str) -> Experiment:
             weight_decay=0.03,
             warmup_epochs=5,
         ),
-        order=Order(scan=scan, policy="none"),
+        order=Order(scan=scan, policy="none", estimator="paper"),
     )
 
 
@@ -82,7 +104,6 @@ def paper_reorder(model: str, data: str, scan: str) -> Experiment:
     order = replace(
         base.order,
         policy="global",
-        estimator="paper",
         temperature=0.2,
         learning_rate=1e-4,
         warmup_fraction=15 / 100,
@@ -106,11 +127,8 @@ def for_300_epochs(base: Experiment) -> Experiment:
         reorder train --resume RUN train.epochs=300
     """
     stretch = 300 / base.train.epochs
-    order = replace(
-        base.order,
-        warmup_fraction=base.order.warmup_fraction / stretch,
-        policy_fraction=base.order.policy_fraction / stretch,
-    )
+    warmup, policy, *_ = base.order.curriculum
+    order = replace(base.order, warmup_fraction=warmup / stretch, policy_fraction=policy / stretch)
     return replace(base, train=replace(base.train, epochs=300), order=order)
 
 
@@ -153,6 +171,7 @@ def _then(
 
 
 PRESETS: dict[str, Callable[[], Experiment]] = {
+    "demo": demo,
     "digits": digits,
     "digits-vit": digits_vit,
     **_main_results(),

@@ -7,14 +7,21 @@ from typing import Any, get_args
 from torch import Tensor, nn
 
 from reorder.config import Model
-from reorder.models.backbones import BACKBONES, SIZES, Size
-from reorder.models.patches import Tokens, grid_of, initial_std
+from reorder.models.backbones import BACKBONES, Size, TransformerXL
+from reorder.models.grid import grid_of
+from reorder.models.patches import Tokens, initial_std
+from reorder.models.sizes import size_of
+from reorder.orders.read import plain
+from reorder.orders.straight_through import Sampled
 
 # B images, N patches, L = N + 1 tokens, D width
 
 
 class Classifier(nn.Module):
-    """Images (B, C, H, W), read in an order (N,), (B, N) or None for raster, to logits (B, classes)."""
+    """Images (B, C, H, W) to logits (B, classes), read in an order.
+
+    The order is (N,), one per image (B, N), None for raster, or what a learner sampled.
+    """
 
     def __init__(self, tokens: Tokens, backbone: nn.Module, grid: tuple[int, int], width: int, classes: int):
         super().__init__()
@@ -28,9 +35,11 @@ class Classifier(nn.Module):
             nn.init.trunc_normal_(linear.weight, std=initial_std(width))
             nn.init.zeros_(linear.bias)
 
-    def forward(self, images: Tensor, order: Tensor | None = None) -> Tensor:
+    def forward(self, images: Tensor, order: Tensor | Sampled | None = None) -> Tensor:
         tokens = self.tokens(images, order)
-        tokens = self.backbone(tokens, order) if self.reads_order else self.backbone(tokens)
+        if isinstance(self.backbone, TransformerXL):
+            return self.head(self.norm(self.backbone.class_token(tokens)))
+        tokens = self.backbone(tokens, plain(order)) if self.reads_order else self.backbone(tokens)
         return self.head(self.norm(tokens[:, 0]))
 
 
@@ -65,9 +74,7 @@ def create_model(
     if name not in BACKBONES:
         raise ValueError(f"unknown model {name!r}; choose from {', '.join(BACKBONES)}")
     if isinstance(size, str):
-        if size not in SIZES:
-            raise ValueError(f"unknown size {size!r}; choose from {', '.join(SIZES)}")
-        size = SIZES[size]
+        size = size_of(size)
     if classes < 1 or channels < 1:
         raise ValueError(f"channels and classes must be at least 1, got {channels} and {classes}")
     check_options(name, options)

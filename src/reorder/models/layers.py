@@ -1,27 +1,12 @@
-"""What the backbones share: their sizes, stochastic depth, and running a stack of blocks."""
+"""What the backbones share: stochastic depth, and running a stack of blocks."""
 
 # B images, N patches, L = N + 1 tokens, D width
 
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-
-
-class Size(NamedTuple):
-    width: int
-    depth: int
-    heads: int
-
-
-SIZES = {
-    "mini": Size(64, 4, 4),
-    "tiny": Size(192, 12, 3),
-    "small": Size(384, 12, 6),
-    "base": Size(768, 12, 12),
-    "large": Size(1024, 24, 16),
-}
 
 
 class DropPath(nn.Module):
@@ -46,11 +31,14 @@ def drop_path_rates(last: float, depth: int) -> list[float]:
 def run_blocks(blocks: nn.ModuleList, tokens: Tensor, checkpointing: bool, *shared: Tensor | None) -> Tensor:
     """Tokens (B, L, D) through all blocks; with checkpointing, activations are recomputed backward."""
     for block in blocks:
-        if checkpointing and torch.is_grad_enabled():
-            tokens = checkpoint(block, tokens, *shared, use_reentrant=False)
-        else:
-            tokens = block(tokens, *shared)
+        tokens = run_block(block, tokens, checkpointing, *shared)
     return tokens
+
+
+def run_block(block: nn.Module, tokens: Tensor, checkpointing: bool, *others: Any) -> Tensor:
+    if checkpointing and torch.is_grad_enabled():
+        return checkpoint(block, tokens, *others, use_reentrant=False)
+    return block(tokens, *others)
 
 
 def head_width(width: int, heads: int) -> int:

@@ -11,7 +11,15 @@ from torch.nn.functional import silu, softplus
 
 from reorder.models.kernels.causal_conv import causal_conv_silu
 from reorder.models.kernels.selective_scan import selective_scan
-from reorder.models.layers import DropPath, Size, drop_path_rates, run_blocks
+from reorder.models.layers import DropPath, drop_path_rates, run_blocks
+from reorder.models.readout import (
+    check_readout,
+    class_token_place,
+    move_class_token,
+    move_class_token_back,
+    read_out,
+)
+from reorder.models.sizes import Size
 from reorder.orders.order import invert
 from reorder.orders.read import read_in_order
 from reorder.orders.scans import check_grid
@@ -20,7 +28,6 @@ STATES = 16
 TAPS = 4
 STEP_RANGE = (0.001, 0.1)  # of the step sizes delta at initialisation
 VERTICAL = ("grid", "order")
-READOUTS = ("first", "middle", "last", "mean")
 
 
 class Scan(nn.Module):
@@ -140,13 +147,11 @@ class Mamba(nn.Module):
                     "same logits; set readout=last, or mean",
                     stacklevel=2,
                 )
-        if readout not in READOUTS:
-            raise ValueError(f"unknown readout {readout!r}; choose from {list(READOUTS)}")
         if grid is None and scans == 4:
             raise ValueError("four scans need a grid (rows, columns), got None")
         self.grid = check_grid(grid) if grid is not None and scans == 4 else None
         self.reads_order = vertical == "order" and scans == 4
-        self.readout = readout
+        self.readout = check_readout(readout)
         self.checkpointing = checkpointing
         # ARM puts a zero before its rates, so the last block's is a little below `drop_path`.
         rates = [0.0, *drop_path_rates(drop_path, size.depth)][: size.depth]
@@ -162,30 +167,18 @@ class Mamba(nn.Module):
                 expected = f"a grid of {rows} x {columns} patches has {rows * columns + 1} tokens"
                 raise ValueError(f"{expected}, got {tokens.shape[1]}")
             visits = self._visits(order if self.reads_order else None, tokens)
-        if self.readout in ("middle", "last"):
-            place = class_token_place(tokens.shape[1], self.readout).to(tokens.device)
-            tokens = read_in_order(tokens, place)
-            visits = invert(place)[visits[..., place]] if visits is not None else None
-            tokens = read_in_order(run_blocks(self.blocks, tokens, self.checkpointing, visits), invert(place))
-        else:
-            tokens = run_blocks(self.blocks, tokens, self.checkpointing, visits)
-        tokens = self.norm(tokens)
-        if self.readout == "mean":
-            return torch.cat((tokens[:, 1:].mean(1, keepdim=True), tokens[:, 1:]), 1)
-        return tokens
+            if self.readout in ("middle", "last"):
+                place = class_token_place(tokens.shape[1], self.readout).to(tokens.device)
+                visits = invert(place)[visits[..., place]]
+        tokens = move_class_token(tokens, self.readout)
+        tokens = run_blocks(self.blocks, tokens, self.checkpointing, visits)
+        return read_out(self.norm(move_class_token_back(tokens, self.readout)), self.readout)
 
     def _visits(self, order: Tensor | None, tokens: Tensor) -> Tensor:
         """The slots of all tokens, class token first, as the vertical scans visit them: (L,) or (B, L)."""
         assert self.grid is not None
         patches = vertical_slots(self.grid, order, tokens.shape[0], tokens.device)
         return torch.cat((patches.new_zeros(*patches.shape[:-1], 1), patches + 1), -1)
-
-
-def class_token_place(length: int, readout: str) -> Tensor:
-    """The tokens (L,) in the sequence they are scanned in: the class token, 0, in the middle or last."""
-    patches = torch.arange(1, length)
-    half = len(patches) // 2 if readout == "middle" else len(patches)
-    return torch.cat((patches[:half], torch.zeros(1, dtype=torch.long), patches[half:]))
 
 
 def vertical_slots(grid: tuple[int, int], order: Tensor | None, images: int, device: torch.device) -> Tensor:

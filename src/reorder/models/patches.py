@@ -8,24 +8,11 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from reorder.orders.read import read_in_order
+from reorder.orders.read import read
 from reorder.orders.scans import check_grid
+from reorder.orders.straight_through import Sampled
 
 # B images, C channels, P patch size, N = rows * columns patches, L = N + 1 tokens, D width
-
-
-def grid_of(image_size: int | tuple[int, int], patch_size: int) -> tuple[int, int]:
-    """The (rows, columns) of patches in an image of a size, an int for a square or (height, width)."""
-    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
-    if patch_size < 1:
-        raise ValueError(f"patch size must be at least 1, got {patch_size}")
-    if height < patch_size or width < patch_size or height % patch_size or width % patch_size:
-        raise ValueError(
-            f"image size {height}x{width} is not divisible by patch size {patch_size}; "
-            f"try {max(1, round(height / patch_size)) * patch_size}x"
-            f"{max(1, round(width / patch_size)) * patch_size}"
-        )
-    return check_grid((height // patch_size, width // patch_size))
 
 
 def patchify(images: Tensor, patch_size: int) -> Tensor:
@@ -100,11 +87,11 @@ class Tokens(nn.Module):
         else:
             raise ValueError(f"unknown positions {positions!r}; choose from learned, sincos")
 
-    def forward(self, images: Tensor, order: Tensor | None = None) -> Tensor:
+    def forward(self, images: Tensor, order: Tensor | Sampled | None = None) -> Tensor:
         if tuple(images.shape[1:]) != self.image_shape:
             raise ValueError(
                 f"images of shape {tuple(images.shape[1:])} given; the model reads {self.image_shape}"
             )
         patches = self.patch_embed(images) + self.pos_embed[:, 1:]
         class_token = (self.cls_token + self.pos_embed[:, :1]).expand(len(images), -1, -1)
-        return torch.cat([class_token.to(patches.dtype), read_in_order(patches, order)], dim=1)
+        return torch.cat([class_token.to(patches.dtype), read(patches, order)], dim=1)

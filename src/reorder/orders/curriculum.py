@@ -26,6 +26,16 @@ def temperature(step: int, start_step: int, stop_step: int, peak: float) -> floa
     return peak * max(0.0, 1 - abs(step - start_step - half) / half)
 
 
+def progress(step: int, start_step: int, stop_step: int) -> float:
+    """How much of the policy stage is over: 0 before it, 1 after it."""
+    return min(1.0, max(0.0, (step - start_step) / max(1, stop_step - start_step)))
+
+
+def falling(step: int, start_step: int, stop_step: int, peak: float) -> float:
+    """`peak` until the policy stage starts, and then linearly down to zero at its end."""
+    return peak * (1 - progress(step, start_step, stop_step)) if step < stop_step else 0.0
+
+
 def learning_rate(step: int, warmup_steps: int, total_steps: int, base: float) -> float:
     """Linear from base / warmup_steps up to `base`, then half a cosine down to zero after the last step."""
     if step < warmup_steps:

@@ -1,14 +1,21 @@
-"""What REINFORCE needs: the reward of an order, the baseline it is compared with, and the policy's loss."""
+"""How a policy learns which orders are good: from rewards by REINFORCE, from pairs, or straight through.
+
+`paper`             Algorithm 1: the reward of a batch's order against a running mean, scored by P(order | z)
+`exact`, `scaled`   the same with the score of the distribution that orders are drawn from, or T times that
+`paired`            several orders read the same images; each is compared with the others
+`straight-through`  no reward: the policy gets a gradient through what was read (orders/straight_through.py)
+"""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from reorder.orders.policy import PlackettLuce
+from reorder.orders.policy import PlackettLuce, log_prob
 
-# K orders tried in one step, N patches
+# K orders tried in one step, B images, N patches
 
 
 def mean_over_ranks(value: Tensor) -> Tensor:
@@ -18,6 +25,23 @@ def mean_over_ranks(value: Tensor) -> Tensor:
     total = value.clone()
     dist.all_reduce(total)
     return total / dist.get_world_size()
+
+
+class _AveragedOverRanks(torch.autograd.Function):
+    """The identity, whose gradient is averaged over all processes."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return mean_over_ranks(grad)
+
+
+def averaged_over_ranks(value: Tensor) -> Tensor:
+    """A tensor whose gradient is the mean of those that all processes have."""
+    return _AveragedOverRanks.apply(value)
 
 
 class RunningBaseline(nn.Module):
@@ -70,17 +94,64 @@ SCORES: dict[str, Callable[[PlackettLuce, Tensor, float], Tensor]] = {
 }
 
 
-class Estimator(nn.Module):
+class Reinforce(nn.Module):
     """REINFORCE: turns the rewards of sampled orders into a loss whose gradient moves the policy."""
+
+    orders_per_image = 1
 
     def __init__(self, name: str = "scaled", momentum: float = 0.99, start_at_zero: bool = False):
         super().__init__()
         if name not in SCORES:
-            raise ValueError(f"unknown estimator {name!r}; choose from {', '.join(SCORES)}")
+            raise ValueError(f"unknown score {name!r}; choose from {', '.join(SCORES)}")
         self.score = SCORES[name]
         self.baseline = RunningBaseline(momentum, start_at_zero)
 
-    def loss(self, policy: PlackettLuce, orders: Tensor, rewards: Tensor, temperature: float) -> Tensor:
-        """Minus advantage times score, averaged over orders (K, N) of rewards (K,) (Algorithm 1, line 9)."""
-        advantages = self.baseline.advantages(rewards.detach())
+    def loss(self, policy: PlackettLuce, orders: Tensor, losses: Tensor, temperature: float) -> Tensor:
+        """Minus advantage times score of the order (1, N) that images with losses (B,) were read in.
+
+        The reward is that of the images of all ranks (Algorithm 1, lines 6 to 9). Losses that are not finite
+        teach nothing: with them the baseline would never be finite again.
+        """
+        rewards = mean_over_ranks(-losses.mean()).reshape(1).to(policy.logits)
+        if not rewards.isfinite():
+            return losses.new_zeros(())
+        advantages = self.baseline.advantages(rewards)
         return -(advantages * self.score(policy, orders, temperature)).mean()
+
+
+class Paired(nn.Module):
+    """REINFORCE in which several orders read the same images, and each is compared with the others.
+
+    How hard an image is, which makes most of a loss's variance, drops out of the difference.
+    """
+
+    def __init__(self, orders_per_image: int = 4):
+        super().__init__()
+        if orders_per_image < 2:
+            raise ValueError(f"orders are compared with each other: at least 2, got {orders_per_image}")
+        self.orders_per_image = orders_per_image
+
+    def loss(self, policy: PlackettLuce, orders: Tensor, losses: Tensor, temperature: float) -> Tensor:
+        """Minus advantages times scores of orders (K * B, N) by their losses (K * B,): B images K times over.
+
+        Orders (K, N) may also have losses (K, B), of images that were all read in each of them. The advantage
+        of an order is its reward less the mean of the others' on the same image: unbiased. Each rank has its
+        own orders and images; the gradients are averaged.
+        """
+        if not mean_over_ranks(losses.mean()).isfinite():
+            return losses.new_zeros(())
+        count = self.orders_per_image
+        by_order = losses.to(policy.logits).view(count, -1)
+        advantages = (by_order.mean(0) - by_order) * count / (count - 1)
+        advantages = advantages.view(len(orders), -1).mean(1)
+        logits = averaged_over_ranks(policy.logits)
+        return -(advantages * temperature * log_prob(logits, orders, temperature)).mean()
+
+
+class StraightThrough(nn.Module):
+    """The policy learns from the gradient of what is read; there is no term of the loss."""
+
+    orders_per_image = 1
+
+    def loss(self, policy: PlackettLuce, orders: Tensor, losses: Tensor, temperature: float) -> Tensor:
+        return losses.new_zeros(())

@@ -42,17 +42,18 @@ class PlackettLuce(nn.Module):
             raise ValueError(f"temperature must be finite and not negative, got {temperature}")
         if temperature == 0:
             return self.mode().expand(count, -1)
-        device = generator.device if generator is not None else self.logits.device
-        # minus the logarithm of an exponential variable is a Gumbel variable
-        waiting = torch.empty(count, len(self.logits), device=device)
-        gumbel = -waiting.exponential_(generator=generator).log()
-        perturbed = self.logits.detach() + temperature * gumbel.to(self.logits)
+        perturbed = self.logits.detach() + temperature * self.gumbel(count, generator)
         return perturbed.argsort(dim=1, descending=True, stable=True)
+
+    def gumbel(self, count: int, generator: torch.Generator | None = None) -> Tensor:
+        """Gumbel noise (K, N) for the logits: minus the logarithm of an exponential variable."""
+        device = generator.device if generator is not None else self.logits.device
+        waiting = torch.empty(count, len(self.logits), device=device)
+        return -waiting.exponential_(generator=generator).log().to(self.logits)
 
     def log_prob(self, orders: Tensor, temperature: float = 1.0) -> Tensor:
         """log P(order | logits / temperature) of orders (K, N) or (N,), as (K,) or a scalar."""
-        chosen, remaining = self._read(orders, temperature)
-        return (chosen - remaining).sum(-1).to(self.logits.dtype)
+        return log_prob(self.logits, orders, temperature)
 
     def entropy(self, orders: Tensor, temperature: float = 1.0) -> Tensor:
         """Sum over slots of the exact entropy of the next patch given the ones before it, as (K,).
@@ -60,27 +61,32 @@ class PlackettLuce(nn.Module):
         Averaged over sampled orders it is an unbiased estimate of the policy's entropy, by the chain rule,
         with less variance than the average of -log_prob.
         """
-        chosen, remaining = self._read(orders, temperature)
+        chosen, remaining = _in_slots(self.logits, orders, temperature)
         # A softmax over z has entropy log sum(exp z) - E[z]. The gap below a bound is averaged instead of z
         # itself, so that every summand is positive and can be added up as a logarithm.
         bound = chosen.detach().max(-1, keepdim=True).values + 1
         mean_gap = (_log_sum_of_rest(chosen + (bound - chosen).log()) - remaining).exp()
         return (remaining - bound + mean_gap).sum(-1).to(self.logits.dtype)
 
-    def _read(self, orders: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        """Scaled logits in slot order and the log-sum-exp of those not yet read, both (K, N).
 
-        In float64: over 135,424 patches single precision would add up to errors of whole units.
-        """
-        if not temperature > 0:
-            raise ValueError(f"orders have a probability at temperatures above 0, got {temperature}")
-        if orders.shape[-1:] != self.logits.shape:
-            patches = len(self.logits)
-            raise ValueError(
-                f"orders must be of shape (K, {patches}) or ({patches},), got {tuple(orders.shape)}"
-            )
-        chosen = (self.logits.double() / temperature)[orders]
-        return chosen, _log_sum_of_rest(chosen)
+def log_prob(logits: Tensor, orders: Tensor, temperature: float = 1.0) -> Tensor:
+    """log P(order | logits / temperature) of orders (K, N) or (N,), for logits (N,), as (K,) or a scalar."""
+    chosen, remaining = _in_slots(logits, orders, temperature)
+    return (chosen - remaining).sum(-1).to(logits.dtype)
+
+
+def _in_slots(logits: Tensor, orders: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Scaled logits in slot order and the log-sum-exp of those not yet read, both (K, N).
+
+    In float64: over 135,424 patches single precision would add up to errors of whole units.
+    """
+    if not temperature > 0:
+        raise ValueError(f"orders have a probability at temperatures above 0, got {temperature}")
+    if orders.shape[-1:] != logits.shape:
+        patches = len(logits)
+        raise ValueError(f"orders must be of shape (K, {patches}) or ({patches},), got {tuple(orders.shape)}")
+    chosen = (logits.double() / temperature)[orders]
+    return chosen, _log_sum_of_rest(chosen)
 
 
 def _log_sum_of_rest(values: Tensor) -> Tensor:

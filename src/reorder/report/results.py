@@ -93,11 +93,11 @@ def expand(paths: Iterable[Path]) -> list[RunDir]:
 
 
 def _run_directories(path: Path) -> Iterable[RunDir]:
-    inside = "*"
     if (path / "config.yaml").exists() or (path / "log.txt").exists():
         yield RunDir(path)
-        inside = "fixed-*"  # the runs that it is compared with
-    for entry in sorted(path.glob(inside)):
+        yield from RunDir(path).inside()  # the runs that it is compared with
+        return
+    for entry in sorted(path.glob("*")):
         if entry.is_dir():
             yield from _run_directories(entry)
 

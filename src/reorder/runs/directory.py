@@ -10,7 +10,8 @@ summary.json    results; written last, so that its presence says the run is fini
 sample.png      one validation image, for drawings
 order.json      the order to use at test time
 figures/        drawings of the above
-report/         the run beside those it is compared with, which are in fixed-*/
+report/         the run and those it is compared with
+fixed-*/, ...   the run directories of these (`train.compare`)
 evaluations/    what `reorder evaluate` found
 log.txt         in a sweep, what the run printed
 
@@ -46,6 +47,7 @@ from reorder.orders.disk import (
     temporary_name,
 )
 from reorder.orders.schema import Unreadable
+from reorder.runs.paths import check_run
 from reorder.runs.schemas import read
 
 LOCK = ".lock"
@@ -121,13 +123,18 @@ class RunDir:
             ) from None
         return lock
 
+    @property
+    def handed_over(self) -> bool:
+        """Whether this process was started for this run alone, and was given its lock."""
+        return os.environ.get(LOCKED) == str(self.path)
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Refuse to go on if another process trains here, and keep others out while the block runs.
 
-        A process that a sweep has started for this directory was given the sweep's lock.
+        A process that was started for this run was given the lock.
         """
-        if os.environ.get(LOCKED) == str(self.path):
+        if self.handed_over:
             yield
             return
         if (lock := self.lock()) is None:
@@ -137,12 +144,14 @@ class RunDir:
         finally:
             os.close(lock)
 
+    def inside(self) -> list["RunDir"]:
+        """The runs that this one is compared with, which are in directories of its own."""
+        return [RunDir(file.parent) for file in sorted(self.path.glob("*/config.yaml"))]
+
     def experiment(self) -> Experiment:
         """The experiment this directory is of."""
-        path = self.path / "config.yaml"
-        if not path.exists():
-            raise ValueError(f"{self.path} is not a run directory: it has no config.yaml")
-        experiment: Experiment = read(path)
+        check_run(self.path)
+        experiment: Experiment = read(self.path / "config.yaml")
         return experiment
 
     def summary(self) -> dict[str, Any] | None:

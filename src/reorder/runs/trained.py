@@ -93,8 +93,8 @@ def order_at(tensors: dict[str, Tensor], state: dict[str, Any], own: Experiment)
         return tensors["learner.fixed"]
     start = state.get("start_step")
     if start is None:  # an older checkpoint does not say
-        fractions = own.order.warmup_fraction, own.order.policy_fraction
-        start, _ = stage_steps(own.train.epochs * epoch_steps(state, own), *fractions)
+        warmup, policy, *_ = own.order.curriculum
+        start, _ = stage_steps(own.train.epochs * epoch_steps(state, own), warmup, policy)
     if state["step"] - 1 < start:
         return tensors["learner.first"]
     return PlackettLuce(tensors["learner.policy.logits"]).mode()

@@ -3,26 +3,10 @@
 from contextlib import ExitStack
 from dataclasses import replace
 
-from reorder.config import Experiment, build
+from reorder.config import Experiment, build, check_continuation
 from reorder.data.progress import Display
 from reorder.data.ranks import from_first
 from reorder.runs.directory import RunDir
-
-RESUME_MAY_CHANGE = (
-    "train.epochs",
-    "train.threads",
-    "train.keep",
-    "train.checkpoint_minutes",
-    "train.checkpoint_steps",
-    "train.timeout_minutes",
-    "train.learning_rate",
-    "train.clip",
-    "train.precision",
-    "train.track",
-    "data.root",
-    "data.workers",
-    "data.max_broken",
-)
 
 
 def continued(experiment: Experiment, overrides: list[str]) -> Experiment:
@@ -31,21 +15,15 @@ def continued(experiment: Experiment, overrides: list[str]) -> Experiment:
     A longer run follows the learning rate of the longer cosine from where it stands; the policy stage keeps
     the steps it had, so that a frozen order stays frozen.
     """
-    for override in overrides:
-        if override.split("=")[0] not in RESUME_MAY_CHANGE:
-            choices = ", ".join(RESUME_MAY_CHANGE)
-            raise ValueError(f"--resume cannot change {override.split('=')[0]!r}; it may change {choices}")
+    check_continuation(overrides)
     changed = build(experiment, overrides=overrides)
     scale = experiment.train.epochs / changed.train.epochs
     if scale > 1:
         raise ValueError(
             f"train.epochs={changed.train.epochs} is less than the run's {experiment.train.epochs} epochs"
         )
-    order = replace(
-        changed.order,
-        warmup_fraction=changed.order.warmup_fraction * scale,
-        policy_fraction=changed.order.policy_fraction * scale,
-    )
+    warmup, policy, *_ = changed.order.curriculum
+    order = replace(changed.order, warmup_fraction=warmup * scale, policy_fraction=policy * scale)
     return replace(changed, order=order) if scale < 1 else changed
 
 
@@ -53,9 +31,8 @@ def reopen(directory: RunDir, overrides: list[str], display: Display) -> Experim
     """Write down what changes when a run, and those beside it that it is compared with, are continued."""
 
     def change() -> tuple[Experiment, Experiment]:
-        beside = [RunDir(file.parent) for file in sorted(directory.path.glob("fixed-*/config.yaml"))]
-        runs = [directory, *beside]
         directory.experiment()  # refuses what is no run before a lock is made in it
+        runs = [directory] if directory.handed_over else [directory, *directory.inside()]
         with ExitStack() as held:
             for run in runs:
                 held.enter_context(run.locked())

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from reorder.orders.estimators import mean_over_ranks
+from reorder.orders.straight_through import Sampled
 from reorder.training.state import Run, unwrapped
 
 
@@ -48,10 +49,15 @@ def learner_unchanged_unless(updated: Callable[[], bool], learner: nn.Module) ->
             buffer.copy_(old)
 
 
-def parts_of(run: Run, images: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """A batch in `train.accumulate` parts; ranks exchange gradients after the last part only."""
+Part = tuple[Tensor, Tensor, Tensor | Sampled]
+
+
+def parts_of(run: Run, images: Tensor, labels: Tensor, order: Tensor | Sampled) -> Iterator[Part]:
+    """A batch and its orders in `train.accumulate` parts; ranks exchange gradients after the last only."""
     count = run.experiment.train.accumulate
-    parts = zip(images.chunk(count), labels.chunk(count), strict=True)
+    one = isinstance(order, Tensor) and order.dim() == 1  # for all images
+    orders = [order] * count if one else order.chunk(count)
+    parts = zip(images.chunk(count), labels.chunk(count), orders, strict=True)
     for number, part in enumerate(parts):
         alone = run.world.size == 1 or number == count - 1
         with nullcontext() if alone else run.model.no_sync():  # type: ignore[operator]

@@ -1,17 +1,14 @@
 """Training: a classifier next to the order its patches are read in, as in Algorithm 1 of the paper."""
 
-import signal
 import time
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from reorder.config import Experiment, reading_of
+from reorder.data.datasets import Dataset
 from reorder.data.progress import Display, Progress
-from reorder.data.ranks import ALONE, World, from_first, on_any, union
-from reorder.orders.distances import kendall_tau
-from reorder.orders.learner import policy_metrics
+from reorder.data.ranks import World, from_first, on_any, union
 from reorder.runs.directory import RunDir
 from reorder.training import trackers as track
 from reorder.training.checkpoint import MOST_SKIPPED, remember_policy, restore, save
@@ -29,11 +26,12 @@ def train(
     display: Display,
     world: World | None = None,
     stop: StopSignals | None = None,
-    prior_of: RunDir | None = None,
+    data: Dataset | None = None,
 ) -> dict[str, Any]:
     """Train one experiment into its run directory, from where it stopped if it was begun; its summary.
 
-    With order.scan=prior the prior is measured, unless this run, or the one given, has recorded it.
+    `data` are the experiment's, if they are loaded already. With order.scan=prior the prior is measured,
+    unless this run has recorded it.
     """
     directory.check(experiment)
     if (finished := directory.summary()) is not None:
@@ -42,11 +40,13 @@ def train(
     track.check(experiment.train.track)
     prior, stop = None, stop or StopSignals()
     if experiment.order.scan == "prior":
-        from reorder.training.prior_choice import recorded_or_measured  # here, for most runs do without it
+        from reorder.training.prior_choice import (
+            recorded_or_measured,
+        )  # imported here: slow, seldom needed
 
         with stop.at_once():
-            prior = recorded_or_measured(experiment, [directory, prior_of or directory], display)
-    run = setup(experiment, world, prior)
+            prior = recorded_or_measured(experiment, [directory], display)
+    run = setup(experiment, world, prior, data)
     with ExitStack() as held:  # all ranks go on, or refuse, as the first does
 
         def claim() -> dict[str, Any] | None:
@@ -144,32 +144,8 @@ def epoch_metrics(run: Run, epoch: int, stop: StopSignals) -> dict[str, Any]:
         "validation_loss": validation.loss,
         "validation_top1": validation.top1,
         "validation_top5": validation.top5,
-        "kendall_tau_from_start": kendall_tau(learner.order(), run.initial),
-        **policy_metrics(learner, last),
+        **learner.metrics(last),
         "skipped_steps": run.skipped,
         "broken_images": len(run.loader.broken),
         "images_per_second": so_far.seen / max(1e-9, run.seconds - so_far.began),
     }
-
-
-def train_with_comparison(
-    experiment: Experiment,
-    directory: RunDir,
-    display: Display,
-    world: World | None = None,
-    stop: StopSignals | None = None,
-) -> list[RunDir]:
-    """Train the experiment and, with one seed and budget, row-major and its initial order held fixed."""
-    alone = replace(experiment, train=replace(experiment.train, compare=False))
-    runs = [(experiment, directory)]
-    if experiment.order.policy != "none":
-        for scan in dict.fromkeys([experiment.order.scan, "row"]):
-            fixed = replace(alone, order=replace(experiment.order, scan=scan, policy="none"))
-            name = "fixed-start" if scan.endswith(".json") else f"fixed-{scan}"
-            runs.insert(0, (fixed, RunDir(directory.path / name)))
-    directory.check(experiment)
-    for each, where in reversed(runs):
-        train(each, where, display, world, stop, prior_of=directory)
-        if stop is not None and on_any([bool(stop.number)], (world or ALONE).device)[0]:
-            raise Stopped(stop.number or signal.SIGTERM)
-    return [where for _, where in runs]

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from reorder.config import Experiment
-from reorder.data.datasets import load_dataset
+from reorder.config import Experiment, Order
+from reorder.data.datasets import Dataset, load_dataset
 from reorder.data.loader import Loader
 from reorder.data.ranks import ALONE, World
 from reorder.models.classifier import model_of
@@ -18,15 +18,23 @@ from reorder.training.checkpoint import remember_policy
 from reorder.training.state import Run
 
 
-def setup(experiment: Experiment, world: World | None = None, prior: dict[str, Any] | None = None) -> Run:
-    """Data, model, learner and optimizer of an experiment; a function of its seed and the prior, if any."""
+def setup(
+    experiment: Experiment,
+    world: World | None = None,
+    prior: dict[str, Any] | None = None,
+    data: Dataset | None = None,
+) -> Run:
+    """Data, model, learner and optimizer of an experiment; a function of its seed and the prior, if any.
+
+    `data` are the experiment's, if they are loaded already.
+    """
     world = world or ALONE
     settings, order = experiment.train, experiment.order
     check_machine(experiment, world)
     if settings.threads:
         torch.set_num_threads(settings.threads)
     torch.manual_seed(settings.seed)
-    data = load_dataset(experiment.data, experiment.model.image_shape)
+    data = data or load_dataset(experiment.data, experiment.model.image_shape)
     model = model_of(experiment.model, data.channels, len(data.classes)).to(world.device)
     loader = Loader(data, experiment.data, settings.batch_size, settings.seed, world.rank, world.size)
     initial = named_order(prior["chosen"]["scan"] if prior else order.scan, model.grid, settings.seed)
@@ -34,7 +42,7 @@ def setup(experiment: Experiment, world: World | None = None, prior: dict[str, A
     learner = learner_of(experiment, model.grid, initial, settings.epochs * loader.steps_per_epoch)
     groups = [
         *weight_groups(model, settings.decay_all),
-        {"params": [*learner.parameters()], "lr": order.learning_rate},
+        {"params": [*learner.parameters()], "lr": policy_rate(order, learner)},
     ]
     optimizer = torch.optim.AdamW(
         groups, lr=settings.learning_rate, betas=(0.9, 0.999), weight_decay=settings.weight_decay, fused=True
@@ -47,6 +55,13 @@ def setup(experiment: Experiment, world: World | None = None, prior: dict[str, A
     return run
 
 
+def policy_rate(order: Order, learner: OrderLearner | FixedOrder) -> float:
+    """The learning rate of the policy: as configured, or else the estimator's."""
+    if order.learning_rate is not None or isinstance(learner, FixedOrder):
+        return order.learning_rate or 0.0
+    return learner.learning_rate
+
+
 def check_machine(experiment: Experiment, world: World) -> None:
     """Refuse what this machine, or this number of processes, cannot do."""
     settings = experiment.train
@@ -56,6 +71,12 @@ def check_machine(experiment: Experiment, world: World) -> None:
         raise ValueError(
             f"train.batch_size={settings.batch_size} is not divisible by {world.size} processes "
             f"x train.accumulate={settings.accumulate}"
+        )
+    order, share = experiment.order, settings.batch_size // (world.size * settings.accumulate)
+    if order.policy == "global" and order.estimator == "paired" and share % order.orders_per_image:
+        raise ValueError(
+            f"order.orders_per_image={order.orders_per_image} does not divide the {share} images that are "
+            "read at once (train.batch_size by processes and train.accumulate)"
         )
     if world.device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
@@ -101,6 +122,7 @@ def learner_of(
         policy_fraction=settings.policy_fraction,
         peak_temperature=settings.temperature,
         estimator=settings.estimator,
+        orders_per_image=settings.orders_per_image,
         warmup_order=settings.warmup_order,
         baseline_start=settings.baseline_start,
         seed=experiment.train.seed,

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from reorder.orders.curriculum import learning_rate
+from reorder.orders.straight_through import Sampled
 from reorder.training.guards import all_finite, learner_unchanged_unless, parts_of, update
 from reorder.training.state import Run, derive_seed
 
@@ -21,8 +22,9 @@ def train_step(run: Run, images: Tensor, labels: Tensor) -> None:
     torch.manual_seed(derive_seed(run.experiment.train.seed, run.step, run.world.rank))  # of dropout
     run.optimizer.zero_grad()
     updated = False
+    images, labels = run.learner.repeat(run.step, images, labels)
     with learner_unchanged_unless(lambda: updated, run.learner):
-        order = run.learner.sample(run.step)  # lines 1 and 2: noisy logits, sorted
+        order = run.learner.sample(run.step, len(images))  # lines 1 and 2: noisy logits, sorted
         losses, right = read_batch(run, images, labels, order)  # lines 3 to 5
         if all_finite(losses):
             policy_loss = run.learner.loss(losses)  # lines 6 to 9: reward, baseline, advantage, loss
@@ -33,12 +35,12 @@ def train_step(run: Run, images: Tensor, labels: Tensor) -> None:
         run.skip()
 
 
-def read_batch(run: Run, images: Tensor, labels: Tensor, order: Tensor) -> tuple[Tensor, int]:
+def read_batch(run: Run, images: Tensor, labels: Tensor, order: Tensor | Sampled) -> tuple[Tensor, int]:
     """Losses (B,) of a batch read in an order, and how many images are right; gradients are added up."""
     losses, right = [], 0
-    for images_part, labels_part in parts_of(run, images, labels):
+    for images_part, labels_part, order_part in parts_of(run, images, labels, order):
         with run.autocast():
-            logits = run.model(images_part, order)  # lines 3 and 4
+            logits = run.model(images_part, order_part)  # lines 3 and 4
             part = F.cross_entropy(logits, labels_part, reduction="none")  # line 5
         run.scaler.scale(part.sum() / len(images)).backward()
         losses.append(part.detach().float())

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from matplotlib import colormaps
 from torch import Tensor
 
 from reorder.config import Experiment
@@ -131,6 +130,8 @@ def numbers(metrics: dict[str, Any]) -> dict[str, float]:
 
 def pixels(image: np.ndarray) -> np.ndarray:
     """uint8 (H, W, 3) of a map (H, W), from its least (dark) to its greatest value."""
+    from matplotlib import colormaps  # imported here: slow, seldom needed
+
     span = np.ptp(image)
     coloured = colormaps["cividis"]((image - image.min()) / (span if span > 0 else 1), bytes=True)[..., :3]
     times = max(1, -(-SMALLEST_SIDE // min(image.shape)))

@@ -1,24 +1,30 @@
 """Transformer-XL's attention: causal, with relative distances, in segments that see a memory before them.
 
-Slot 0 is the class token: a key for every patch, at its distance; as a query it sees every slot and has no
-relative term. Patches are cut into segments; a patch sees the slots of its segment up to itself, and the
-`memory` slots before the segment, through keys and values that pass no gradient to those slots. With q scaled
-by 1 / sqrt(d), the score of query slot i for key slot j (Dai et al., 2019, section 3.3) is
+Slots are cut into segments; a slot sees those of its segment up to itself, and the `memory` slots before the
+segment. With q scaled by 1 / sqrt(d), the score of query slot i for key slot j is (Dai et al., 2019, 3.3)
 
     (q_i + u) . k_j + (q_i + v) . r_{i-j}
 
-All segments of a layer are computed at once: time and memory grow with N * (memory + segment).
+Slot 0 may be global, and is in no segment then: a key for every slot, at its distance; as a query it sees
+every slot and has no relative term. The gradient of remembered keys and values is kept apart, so that it can
+be stopped.
+
+All segments of a layer are computed at once: time and memory grow with L * (memory + segment).
 """
 
-# B images, H heads, L = N + 1 slots, d width of a head
-# n segments of S patches; K = 1 + M + S keys of a segment: the class token, the memory, the segment itself
+# B images, H heads, L slots, G of them global (0 or 1), d width of a head
+# n blocks of c slots; K = G + M + c keys of a block: the global one, the memory before it, the block itself
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+BLOCK = 16  # slots at least: products of smaller segments would be too small to be quick
+CACHED = 16  # cuts whose masks are kept
 
 
 class Keys(NamedTuple):
@@ -36,113 +42,189 @@ class Relative(NamedTuple):
     v: Tensor
 
 
-def segment_weights(
-    query: Tensor, own: Tensor, remembered: Tensor, relative: Relative, segment: int, memory: int
-) -> Tensor:
+class Cut(NamedTuple):
+    """L - G slots in segments, and how many slots before it a segment remembers."""
+
+    slots: int
+    segment: int
+    memory: int
+    first: int  # the first slot that is not global: G
+    block: int  # how many slots are computed at once: whole segments, or all
+
+    @property
+    def segments(self) -> int:
+        return -(-self.slots // self.segment)
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.slots // self.block)
+
+    @property
+    def before(self) -> int:
+        """How many slots before a block it sees."""
+        return self.memory if self.blocks > 1 else 0
+
+    @property
+    def window(self) -> int:
+        return self.before + self.block
+
+
+def cut_of(length: int, segment: int | None, memory: int, has_global: bool) -> Cut:
+    """How L slots are cut; with None they are one segment."""
+    slots = length - has_global
+    if segment is None or segment >= slots:
+        return Cut(slots, slots, 0, int(has_global), slots)
+    memory = min(memory, slots)
+    block = segment if has_global else _block(slots, segment, memory)
+    return Cut(slots, segment, memory, int(has_global), block)
+
+
+def _block(slots: int, segment: int, memory: int) -> int:
+    """How many slots to compute at once: small segments together, in blocks of one size."""
+    block = max(BLOCK, memory // 2)
+    if segment >= block:
+        return segment
+    if slots <= 2 * (memory + block):  # nearly all is seen by some query of every block
+        return slots
+    blocks = -(-slots // block)
+    return -(-slots // (blocks * segment)) * segment
+
+
+def segment_weights(query: Tensor, own: Tensor, remembered: Tensor, relative: Relative, cut: Cut) -> Tensor:
     """Attention weights (B, H, L, L) of queries for keys, all (B, H, L, d): dense and slow."""
     length, d = query.shape[2], query.shape[3]
     slot = torch.arange(length, device=query.device)
-    start = (slot - 1) // segment * segment + 1  # of the segment a query is in
     distance = slot[:, None] - slot
-    in_memory = (slot < start[:, None]) & (slot > 0) & (slot > 0)[:, None]
-    seen = (distance >= 0) & (slot >= start[:, None] - memory)
-    seen = seen | (slot == 0) | (slot == 0)[:, None]
+    is_global = slot < cut.first
+    seen = (distance >= 0) & (slot >= _start(slot, cut)[:, None] - cut.memory)
+    seen = seen | is_global | is_global[:, None]
     content = torch.where(
-        in_memory,
+        _in_memory(slot, cut),
         (query + relative.u) @ remembered.transpose(2, 3),
         (query + relative.u) @ own.transpose(2, 3),
     )
     by_distance = (query + relative.v) @ relative.distances.transpose(1, 2)
     term = by_distance.gather(3, distance.clamp(min=0).expand_as(by_distance))
-    scores = content + term * (slot > 0)[:, None]
+    scores = content + term * ~is_global[:, None]
     return (scores * d**-0.5).masked_fill(~seen, -torch.inf).softmax(-1)
 
 
+def _start(slot: Tensor, cut: Cut) -> Tensor:
+    """The first slot of the segment that each slot (L,) is in."""
+    return (slot - cut.first) // cut.segment * cut.segment + cut.first
+
+
+def _in_memory(slot: Tensor, cut: Cut) -> Tensor:
+    """Whether query i has key j in its memory or further back, (L, L)."""
+    cut_up = slot >= cut.first
+    return (slot < _start(slot, cut)[:, None]) & cut_up & cut_up[:, None]
+
+
 def segment_attention_reference(
-    query: Tensor, own: Keys, remembered: Keys, relative: Relative, segment: int, memory: int
+    query: Tensor, own: Keys, remembered: Keys, relative: Relative, cut: Cut
 ) -> Tensor:
     """`segment_attention` with dense (L, L) weights: slow, for tests."""
-    weights = segment_weights(query, own.key, remembered.key, relative, segment, memory)
-    slot = torch.arange(query.shape[2], device=query.device)
-    start = (slot - 1) // segment * segment + 1
-    in_memory = (slot < start[:, None]) & (slot > 0) & (slot > 0)[:, None]
+    weights = segment_weights(query, own.key, remembered.key, relative, cut)
+    in_memory = _in_memory(torch.arange(query.shape[2], device=query.device), cut)
     return (weights * ~in_memory) @ own.value + (weights * in_memory) @ remembered.value
 
 
 def segment_attention(
-    query: Tensor, own: Keys, remembered: Keys | None, relative: Relative, segment: int, memory: int
+    query: Tensor, own: Keys, remembered: Keys | None, relative: Relative, cut: Cut
 ) -> Tensor:
     """What the slots (B, H, L, d) read.
 
-    `remembered` has the values of `own`; its gradient is that of what later segments read. None if there is
-    one segment.
+    `remembered` has the values of `own`; its gradient is that of what later segments read. With None,
+    that is part of the gradient of `own`.
     """
-    patches = query.shape[2] - 1
-    cut = Cut(patches, min(segment, patches), min(memory, patches) if segment < patches else 0)
-    if remembered is None and cut.segments > 1:
-        raise ValueError("more than one segment needs keys and values to remember")
     distances, u, v = (tensor.to(query.dtype) for tensor in relative)
     with torch.autocast(query.device.type, enabled=False):  # one precision, that of the projections
-        # The class token is one query for all keys; its scale is that of scaled_dot_product_attention.
-        first = F.scaled_dot_product_attention(query[:, :, :1] + u, own.key, own.value)
-        scaled = query[:, :, 1:] * query.shape[3] ** -0.5
+        # A global slot is one query for all keys; its scale is that of scaled_dot_product_attention.
+        first = F.scaled_dot_product_attention(query[:, :, :1] + u, own.key, own.value) if cut.first else None
+        scaled = query[:, :, cut.first :].contiguous() * query.shape[3] ** -0.5
         u, v = u * query.shape[3] ** -0.5, v * query.shape[3] ** -0.5
-        rest = _Segments.apply(scaled + u, scaled + v, *own, *(remembered or own), distances, cut)
-        return torch.cat([first, rest], dim=2)
-
-
-class Cut(NamedTuple):
-    """N patches in segments, and how many patches before it a segment remembers."""
-
-    patches: int
-    segment: int
-    memory: int
-
-    @property
-    def segments(self) -> int:
-        return -(-self.patches // self.segment)
-
-    @property
-    def window(self) -> int:
-        return self.memory + self.segment
+        rest = _Segments.apply(
+            *(scaled + u, scaled + v),
+            *(own.key.contiguous(), own.value.contiguous()),  # once, not whenever they are cut
+            *(remembered or (None, None)),
+            distances,
+            cut,
+        )
+        return rest if first is None else torch.cat([first, rest], dim=2)
 
 
 def _split(rows: Tensor, cut: Cut) -> Tensor:
-    """Patch rows (B, H, N, d) as segments (B * H, n, S, d), zeros after the last."""
-    padded = F.pad(rows, (0, 0, 0, cut.segments * cut.segment - cut.patches))
-    return padded.reshape(-1, cut.segments, cut.segment, rows.shape[-1])
+    """Rows (B, H, L - G, d) as blocks (B * H, n, c, d), zeros after the last."""
+    padding = cut.blocks * cut.block - cut.slots
+    rows = F.pad(rows, (0, 0, 0, padding)) if padding else rows
+    return rows.reshape(-1, cut.blocks, cut.block, rows.shape[-1])
 
 
-def _join(segments: Tensor, cut: Cut, heads: int) -> Tensor:
-    """The inverse of `_split`: (B * H, n, S, d) to (B, H, N, d)."""
-    return segments.reshape(-1, heads, cut.segments * cut.segment, segments.shape[-1])[:, :, : cut.patches]
+def _join(blocks: Tensor, cut: Cut, heads: int) -> Tensor:
+    """The inverse of `_split`: (B * H, n, c, d) to (B, H, L - G, d)."""
+    return blocks.reshape(-1, heads, cut.blocks * cut.block, blocks.shape[-1])[:, :, : cut.slots]
 
 
 def _windows(rows: Tensor, cut: Cut) -> Tensor:
-    """Slots (B, H, L, d) as (B * H, n, K, d): the class token, then each segment with its memory."""
-    start = torch.arange(cut.segments, device=rows.device)[:, None] * cut.segment
-    slots = 1 + start + torch.arange(-cut.memory, cut.segment, device=rows.device)
-    slots = F.pad(slots.clamp_(1, cut.patches), (1, 0))  # outside the sequence any slot will do: it is masked
-    return rows.index_select(2, slots.flatten()).view(-1, *slots.shape, rows.shape[-1])
+    """Slots (B, H, L, d) as (B * H, n, K, d): the global one, then each block with the memory before it."""
+    if cut.blocks == 1:
+        return rows.reshape(-1, 1, *rows.shape[2:])
+    slots = _window_slots(cut, rows.device)
+    return rows.index_select(2, slots).view(-1, cut.blocks, cut.first + cut.window, rows.shape[-1])
+
+
+@lru_cache(CACHED)
+def _window_slots(cut: Cut, device: torch.device) -> Tensor:
+    """The slots (n * K,) of all windows; outside the sequence any slot will do: it is masked."""
+    start = torch.arange(cut.blocks, device=device)[:, None] * cut.block
+    slots = start + torch.arange(-cut.before, cut.block, device=device)
+    return F.pad(slots.clamp_(0, cut.slots - 1) + cut.first, (cut.first, 0)).flatten()
 
 
 def _sum_windows(grads: Tensor, cut: Cut, heads: int) -> tuple[Tensor, Tensor]:
-    """Gradients (B * H, n, K, d) of windows to those of own and of remembered slots, both (B, H, L, d)."""
+    """Gradients (B * H, n, K, d) of windows summed, (B, H, L, d): of blocks, of the memory before."""
     grads = grads.view(-1, heads, *grads.shape[1:])
-    first, remembered, own = grads.split([1, cut.memory, cut.segment], dim=3)
-    own = torch.cat([first.sum(2), own.flatten(2, 3)[:, :, : cut.patches]], dim=2)
-    total = torch.zeros_like(own)
-    for number in range(1, cut.segments):
-        start = number * cut.segment  # in patches; the window's memory ends here
-        low = max(0, start - cut.memory)
-        total[:, :, 1 + low : 1 + start] += remembered[:, :, number, cut.memory - (start - low) :]
-    return own, total
+    first, before, inside = grads.split([cut.first, cut.before, cut.block], dim=3)
+    total = torch.zeros_like(inside)
+    for back in range(1, -(-cut.before // cut.block) + 1):
+        stop = cut.before - (back - 1) * cut.block  # of the memory that lies so many blocks back
+        part = before[:, :, back:, max(0, stop - cut.block) : stop]
+        total[:, :, : cut.blocks - back, cut.block - part.shape[3] :] += part
+    inside, total = (part.flatten(2, 3)[:, :, : cut.slots] for part in (inside, total))
+    if cut.first == 0:
+        return inside, total
+    return torch.cat([first.sum(2), inside], dim=2), F.pad(total, (0, 0, 1, 0))
+
+
+def _key_gradients(
+    scores: Tensor, rows: Tensor, cut: Cut, heads: int, apart: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Gradients (B, H, L, d) of own and of remembered keys; of all and None if they are not kept apart.
+
+    They are products of the gradient of scores (B * H, n, c, K) and queries (B * H, n, c, d), for values of
+    weights and the gradient of what was read.
+    """
+    inside, before = _sum_windows(scores.transpose(2, 3) @ rows, cut, heads)
+    if not apart:
+        return inside + before if cut.before else inside, None
+    if cut.block == cut.segment:
+        return inside, before
+    own = scores[..., cut.first + cut.before :] * _own(cut, scores.dtype, scores.device)
+    own = _join(own.transpose(2, 3) @ rows, cut, heads)
+    return own, inside - own + before
+
+
+@lru_cache(CACHED)
+def _own(cut: Cut, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """One (c, c) where a query of a block and a key are in one segment, else zero."""
+    segment = torch.arange(cut.block, device=device) // cut.segment
+    return (segment[:, None] == segment).to(dtype)
 
 
 def _skewed(by_distance: Tensor, columns: int) -> Tensor:
-    """Scores (..., S, M + S) for distances M + S - 1 ... 0, seen as scores for the window's keys.
+    """Scores (..., c, M + c) for distances M + c - 1 ... 0, seen as scores for the window's keys.
 
-    Column w of row i is M + i - w slots away, and is found S - 1 - i columns further right. The view runs
+    Column w of row i is M + i - w slots away, and is found c - 1 - i columns further right. The view runs
     over into the next row where w is later than i, which is masked.
     """
     rows, width = by_distance.shape[-2:]
@@ -151,23 +233,25 @@ def _skewed(by_distance: Tensor, columns: int) -> Tensor:
     )
 
 
-def _bias(cut: Cut, like: Tensor) -> Tensor:
-    """Zero (n, S, K) where a query of a segment sees a key, else minus infinity."""
-    start = torch.arange(cut.segments, device=like.device)[:, None, None] * cut.segment
-    query = start + torch.arange(cut.segment, device=like.device)[:, None]
-    key = start + torch.arange(-cut.memory, cut.segment, device=like.device)
-    seen = F.pad((key >= 0) & (key <= query), (1, 0), value=True)
-    return torch.zeros(seen.shape, dtype=like.dtype, device=like.device).masked_fill_(~seen, -torch.inf)
+@lru_cache(CACHED)
+def _bias(cut: Cut, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zero (n, c, K) where a query of a block sees a key, else minus infinity."""
+    start = torch.arange(cut.blocks, device=device)[:, None, None] * cut.block
+    query = start + torch.arange(cut.block, device=device)[:, None]
+    key = start + torch.arange(-cut.before, cut.block, device=device)
+    low = (query // cut.segment * cut.segment - cut.memory).clamp_(min=0)
+    seen = F.pad((key >= low) & (key <= query), (cut.first, 0), value=True)
+    return torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, -torch.inf)
 
 
 def _table(distances: Tensor, cut: Cut) -> Tensor:
-    """Distances M + S - 1 ... 0 as (H, M + S, d); those that no two patches have are zero."""
+    """Distances M + c - 1 ... 0 as (H, M + c, d); those that no two slots have are zero."""
     rows = distances[:, : cut.window]
     return F.pad(rows, (0, 0, 0, cut.window - rows.shape[1])).flip(1)
 
 
 class _Segments(torch.autograd.Function):
-    """What patches read; gradients to remembered keys and values apart from those to a segment's own."""
+    """What slots in segments read; remembered keys and values get gradients apart from a segment's own."""
 
     @staticmethod
     def forward(
@@ -176,20 +260,23 @@ class _Segments(torch.autograd.Function):
         position: Tensor,
         key: Tensor,
         value: Tensor,
-        remembered_key: Tensor,
-        remembered_value: Tensor,
+        remembered_key: Tensor | None,
+        remembered_value: Tensor | None,
         distances: Tensor,
         cut: Cut,
     ) -> Tensor:
         heads = content.shape[1]
-        scores = _split(content, cut) @ _windows(key, cut).transpose(2, 3)  # (B * H, n, S, K)
+        scores = _split(content, cut) @ _windows(key, cut).transpose(2, 3)  # (B * H, n, c, K)
         by_distance = _by_distance(position, distances, cut)
-        scores[..., 1:] += _skewed(by_distance, cut.window)
-        scores[..., 0] += _split(_to_class(position, distances)[..., None], cut)[..., 0]
+        scores[..., cut.first :] += _skewed(by_distance, cut.window)
+        if cut.first:
+            scores[..., 0] += _split(_to_global(position, distances)[..., None], cut)[..., 0]
         wide = torch.promote_types(scores.dtype, torch.float32)
-        weights = scores.add_(_bias(cut, scores)).softmax(-1, dtype=wide).to(scores.dtype)
+        weights = (
+            scores.add_(_bias(cut, scores.dtype, scores.device)).softmax(-1, dtype=wide).to(scores.dtype)
+        )
         ctx.save_for_backward(content, position, key, value, distances, weights)
-        ctx.cut = cut
+        ctx.cut, ctx.apart = cut, remembered_key is not None
         return _join(weights @ _windows(value, cut), cut, heads)
 
     @staticmethod
@@ -199,11 +286,12 @@ class _Segments(torch.autograd.Function):
         cut, heads = ctx.cut, content.shape[1]
         grad = _split(grad, cut)
         grad_weights = grad @ _windows(value, cut).transpose(2, 3)
-        own_value, remembered_value = _sum_windows(weights.transpose(2, 3) @ grad, cut, heads)
+        own_value, remembered_value = _key_gradients(weights, grad, cut, heads, ctx.apart)
         # of the scores: a softmax's backward, in place
         grad_scores = grad_weights.sub_((grad_weights * weights).sum(-1, keepdim=True)).mul_(weights)
         grad_content = _join(grad_scores @ _windows(key, cut), cut, heads)
-        own_key, remembered_key = _sum_windows(grad_scores.transpose(2, 3) @ _split(content, cut), cut, heads)
+        queries = _split(content, cut)
+        own_key, remembered_key = _key_gradients(grad_scores, queries, cut, heads, ctx.apart)
         grad_position, grad_distances = _relative_backward(grad_scores, position, distances, cut)
         return (
             grad_content,
@@ -218,38 +306,39 @@ class _Segments(torch.autograd.Function):
 
 
 def _by_distance(position: Tensor, distances: Tensor, cut: Cut) -> Tensor:
-    """Scores (B * H, n, S, M + S) of patch queries (B, H, N, d) for distances M + S - 1 ... 0."""
+    """Scores (B * H, n, c, M + c) of queries (B, H, L - G, d) for distances M + c - 1 ... 0."""
     images, heads = position.shape[:2]
-    queries = _split(position, cut).view(images, heads, cut.segments * cut.segment, -1)
+    queries = _split(position, cut).view(images, heads, cut.blocks * cut.block, -1)
     scores = queries @ _table(distances, cut).transpose(1, 2)
-    return scores.view(images * heads, cut.segments, cut.segment, cut.window)
+    return scores.view(images * heads, cut.blocks, cut.block, cut.window)
 
 
-def _to_class(position: Tensor, distances: Tensor) -> Tensor:
-    """Relative scores (B, H, N) of patch queries (B, H, N, d) for the class token, `slot` away."""
+def _to_global(position: Tensor, distances: Tensor) -> Tensor:
+    """Relative scores (B, H, L - 1) of queries (B, H, L - 1, d) for slot 0, as far away as their slot."""
     return (position * distances[:, 1 : 1 + position.shape[2]]).sum(-1)
 
 
 def _relative_backward(
     grad_scores: Tensor, position: Tensor, distances: Tensor, cut: Cut
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of position queries (B, H, N, d) and distances (H, L, d) from scores' (B * H, n, S, K)."""
-    images, heads, patches, d = position.shape
-    band = grad_scores[..., 1:]
-    by_distance = torch.zeros(band.shape, dtype=band.dtype, device=band.device)
-    # The last column overlaps with the first of the next row; it is seen by the last query alone.
-    _skewed(by_distance, cut.window - 1).copy_(band[..., :-1])
-    by_distance[..., -1, -1] = band[..., -1, -1]
-    by_distance = by_distance.view(images, heads, cut.segments * cut.segment, cut.window)
-    to_class = _join(grad_scores[..., :1], cut, heads)  # (B, H, N, 1)
-    near = distances[:, 1 : 1 + patches]
-    grad_position = (by_distance @ _table(distances, cut))[:, :, :patches] + to_class * near
-    queries = _split(position, cut).view(images, heads, cut.segments * cut.segment, d)
+    """Gradients of queries (B, H, L - G, d) and distances (H, L, d) from those of scores (B * H, n, c, K)."""
+    images, heads, slots, d = position.shape
+    band = grad_scores[..., cut.first :]
+    # `_skewed` read the other way: its rows follow each other but for the last column, which is masked (zero)
+    # except for the last query.
+    before = band.new_zeros(*band.shape[:2], cut.block - 1)
+    by_distance = torch.cat([before, band[..., :-1].flatten(2), band[..., -1, -1:]], dim=2)
+    by_distance = by_distance.view(images, heads, cut.blocks * cut.block, cut.window)
+    grad_position = (by_distance @ _table(distances, cut))[:, :, :slots]
+    queries = _split(position, cut).view(images, heads, cut.blocks * cut.block, d)
     by_table = torch.einsum("bhqw,bhqd->hwd", by_distance, queries).flip(1)
     grad_distances = torch.zeros_like(distances)
     known = min(cut.window, distances.shape[1])
     grad_distances[:, :known] += by_table[:, :known]
-    grad_distances[:, 1 : 1 + patches] += (to_class * position).sum(0)
+    if cut.first:
+        to_global = _join(grad_scores[..., :1], cut, heads)  # (B, H, L - 1, 1)
+        grad_position = grad_position + to_global * distances[:, 1 : 1 + slots]
+        grad_distances[:, 1 : 1 + slots] += (to_global * position).sum(0)
     return grad_position, grad_distances
 
 
