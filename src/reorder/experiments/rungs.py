@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from reorder.config import Experiment, Order
+from reorder.config import Experiment, Order, curriculum_of
 from reorder.data.datasets import load_dataset
 from reorder.data.progress import Display
 from reorder.experiments.budget import BEST, FIXED, KEPT, VARIED
@@ -135,8 +135,17 @@ class Rungs:
 
     def learned(self, rung: PlannedRung, best: str) -> list[Candidate]:
         """What a straight-through run from the best candidate ends with, if that is a new order."""
-        start = scan_of(self.search, best, self.asked.out)
-        order = replace(self.asked.experiment.order, scan=start, policy="global", estimator=LEARNER)
+        usual = curriculum_of(LEARNER)
+        warmup_share = usual.warmup_fraction / (usual.warmup_fraction + usual.policy_fraction)
+        order = replace(
+            self.asked.experiment.order,
+            scan=scan_of(self.search, best, self.asked.out),
+            policy="global",
+            estimator=LEARNER,
+            warmup_fraction=warmup_share,
+            policy_fraction=1 - warmup_share,  # the whole run learns: its model is not used
+            warmup_order=None,
+        )
         epochs = rung.cost - rung.epochs
         warmup = self.asked.experiment.train.warmup_epochs * epochs / self.asked.experiment.train.epochs
         train = replace(self.base.train, epochs=epochs, warmup_epochs=warmup)
