@@ -11,6 +11,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+TOKENIZERS = ("kmeans", "vqvae", "chameleon")
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # of Debian's package dataset-fashion-mnist
 
 
@@ -152,16 +153,15 @@ class Train:
 
 
 class Curriculum(NamedTuple):
-    """When a policy learns, in parts of a run, what is read before, and what becomes of the model after."""
+    """When a policy learns, in parts of a run, and what is read before."""
 
     warmup_fraction: float
     policy_fraction: float
     warmup_order: str
-    restart: bool
 
 
-PAPERS = Curriculum(0.15, 0.30, "row", restart=False)  # N = 15 and M = 30 of 100 epochs
-OURS = Curriculum(0.05, 0.15, "random", restart=True)
+PAPERS = Curriculum(0.15, 0.30, "row")  # N = 15 and M = 30 of 100 epochs
+OURS = Curriculum(0.05, 0.25, "random")
 ESTIMATORS = {
     "paper": PAPERS,
     "exact": PAPERS,
@@ -193,14 +193,13 @@ class Order:
     warmup_fraction: float | None = None
     policy_fraction: float | None = None
     warmup_order: str | None = None
-    restart: bool | None = None  # train the model anew once the order is found
     # Where REINFORCE's running baseline starts: at the first reward, or at zero, as in the authors' release
     baseline_start: str = "first"
 
     def __post_init__(self) -> None:
         if self.scan.endswith(".json"):
             self.scan = _absolute("order.scan", self.scan)
-        _choose("order.tokenizer", self.tokenizer, ("kmeans", "vqvae", "chameleon"))
+        _choose("order.tokenizer", self.tokenizer, TOKENIZERS)
         if self.weights is not None and Path(self.weights).is_dir():
             self.weights = _absolute("order.weights", self.weights)
         _choose("order.policy", self.policy, ("none", "global", "noise", "random"))
@@ -238,6 +237,24 @@ NEUTRAL = (
     "train.timeout_minutes",
     "train.compare",
     "train.track",
+)
+
+
+# Keys that may change when a run is continued.
+RESUME_MAY_CHANGE = (
+    "train.epochs",
+    "train.threads",
+    "train.keep",
+    "train.checkpoint_minutes",
+    "train.checkpoint_steps",
+    "train.timeout_minutes",
+    "train.learning_rate",
+    "train.clip",
+    "train.precision",
+    "train.track",
+    "data.root",
+    "data.workers",
+    "data.max_broken",
 )
 
 
@@ -319,16 +336,31 @@ def notes(experiment: Experiment) -> list[str]:
             f"data.validation_images={experiment.data.validation_images} has no effect with data.held_out: "
             "the validation split is not looked at"
         )
-    return found + _readout_notes(experiment.model)
+    return found + _readout_notes(experiment.model, experiment.order)
 
 
-def _readout_notes(model: Model) -> list[str]:
-    readout, one_way = model.options.get("readout"), model.options.get("scans") == 1
+def _readout_notes(model: Model, order: Order) -> list[str]:
+    options, found = model.options, []
+    readout, causal = options.get("readout"), model.name == "transformer_xl" or options.get("scans") == 1
     if model.name == "vit" and readout in ("middle", "last"):
-        return [f"model.options.readout={readout} is the same as first: a ViT is indifferent to slots"]
-    if readout == "middle" and (model.name == "transformer_xl" or one_way):
-        return ["model.options.readout=middle answers after half of the patches: nothing reads the others"]
-    return []
+        found.append(f"model.options.readout={readout} is the same as first: a ViT is indifferent to slots")
+    if readout == "middle" and causal:
+        found.append("model.options.readout=middle answers after half of the patches: nothing reads the rest")
+    learns_from_tokens = order.policy == "global" and order.estimator == "straight-through"
+    stops = options.get("segment") is not None and not options.get("memory_gradient", False)
+    if readout in ("middle", "last") and stops and learns_from_tokens:
+        found.append(
+            "order.estimator=straight-through learns from the class token's segment alone: "
+            "its memory passes no gradient on without model.options.memory_gradient=true"
+        )
+    return found
+
+
+def check_continuation(overrides: list[str]) -> None:
+    """Refuse changes that a run, once it is begun, cannot take."""
+    for override in overrides:
+        if (key := override.split("=")[0]) not in RESUME_MAY_CHANGE:
+            raise ValueError(f"--resume cannot change {key!r}; it may change {', '.join(RESUME_MAY_CHANGE)}")
 
 
 def difference(experiment: Experiment, other: Experiment) -> str:

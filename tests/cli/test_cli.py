@@ -7,8 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
-from reorder.cli import main
+from reorder.cli import COMMANDS, main
+from reorder.cli.checks import ENDINGS
+from reorder.config import TOKENIZERS
+from reorder.data.datasets import DATASETS
+from reorder.experiments import arguments
+from reorder.models.backbones import BACKBONES, SIZES
+from reorder.prior.codes import FITTED
 
 pytestmark = pytest.mark.slow  # it trains, or starts processes
 
@@ -36,6 +43,7 @@ def test_version_and_help():
         assert shown.returncode == 0
         assert f"reorder {command}" in shown.stdout
         assert "Example:" in shown.stdout
+        assert "<bool>" not in shown.stdout
 
 
 def test_train_ends_with_a_table_of_three_orders_and_a_report(tmp_path):
@@ -86,7 +94,7 @@ def test_quiet_prints_nothing_and_a_file_can_be_given(tmp_path):
 
 def test_list_shows_the_presets():
     listed = reorder("train", "--list").stdout.splitlines()
-    assert listed[0].startswith("digits ")
+    assert {"demo", "digits", "digits-vit"} < {line.split()[0] for line in listed}
     (line,) = (line for line in listed if line.split()[0] == "paper/mamba-fmow-snake-reorder")
     assert line.endswith("base mamba, fmow, 100 epochs, batch 1280, order: learned from snake")
 
@@ -103,6 +111,88 @@ def test_ctrl_c_leaves_a_run_that_continues(tmp_path):
     assert said.startswith("reorder: stopped by SIGINT and saved")
     assert said.count("\n") == 1
     assert list((tmp_path / "run" / "checkpoints").glob("step-*"))
+
+
+AT_ONCE = [  # answered before anything slow is imported
+    ["--help"],
+    ["--version"],
+    ["trian"],
+    ["train", "--help"],
+    ["train", "--list"],
+    ["train", "--fast"],
+    ["train", "imagnet"],
+    ["train", "absent.yaml"],
+    ["train", "order.scan=zigzag"],
+    ["train", "order.scan=absent.json"],
+    ["train", "model.name=resnet"],
+    ["train", "model.size=huge"],
+    ["train", "model.image_size=9"],
+    ["train", "model.image_size=1000000", "model.patch_size=1"],
+    ["train", "data.name=mnist"],
+    ["train", "data.name=hf:"],
+    ["train", "train.epochs=ten"],
+    ["train", "train.compare=[row,nothing]"],
+    ["train", "--resume", "nowhere"],
+    ["train", "--resume", ".", "--out", "x"],
+    ["train", "--resume", "run", "model.name=vit"],
+    ["prior", "--tokenizer", "gzip"],
+    ["prior", "--scope", "all"],
+    ["prior", "--images", "1"],
+    ["prior", "--order", "absent.json"],
+    ["evaluate"],
+    ["evaluate", "nowhere"],
+    ["evaluate", "nowhere", "--data", "name"],
+    ["evaluate", "run", "--order", "absent.json"],
+    ["evaluate", "run", "./run/../run"],
+    ["sweep", "nothing"],
+    ["sweep", "--list"],
+    ["sweep", "scan=row,zigzag"],
+    ["sweep", "seed=1,,2"],
+    ["sweep", "--jobs", "0"],
+    ["sweep", "--slurm", "--slurm-option", "partition"],
+    ["report", "nowhere"],
+    ["report", "run", "--track", "one"],
+    ["scans", "--rows", "0"],
+    ["scans", "-o", "scans.doc"],
+    ["coverage", "--patch-size", "30"],
+    ["coverage", "--size", "huge"],
+    ["coverage", "-o", "coverage.txt"],
+    ["bench", "nothing"],
+]
+ASK_ONE_AFTER_THE_OTHER = """
+import contextlib, io, json, sys
+from reorder.cli import main
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["reorder", *arguments]
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            main()
+        except SystemExit as ended:
+            status = ended.code or 0
+    print(json.dumps([status, said.getvalue(), sorted({"torch", "matplotlib"} & set(sys.modules))]))
+"""
+
+
+def test_help_and_bad_arguments_are_answered_without_torch_and_matplotlib(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").touch()
+    command = [sys.executable, "-c", ASK_ONE_AFTER_THE_OTHER, json.dumps(AT_ONCE)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(AT_ONCE), done.stderr
+    for typed, (status, said, imported) in zip(AT_ONCE, answers, strict=True):
+        asked = typed[-1] in ("--help", "--version", "--list")
+        assert (status, imported) == (0 if asked else 2, []), (typed, said)
+        assert asked or said.startswith("reorder: "), typed
+    assert {typed[0] for typed in AT_ONCE} > {command.__name__ for command in COMMANDS}
+
+
+def test_the_names_that_are_refused_at_once_are_those_of_the_tables():
+    assert tuple(BACKBONES) == arguments.MODELS
+    assert tuple(SIZES) == arguments.SIZES
+    assert tuple(DATASETS) == (*arguments.DATASETS, "hf")
+    assert set(Figure().canvas.get_supported_filetypes()) <= set(ENDINGS)
+    assert {*FITTED, "chameleon"} == set(TOKENIZERS)
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])
@@ -162,7 +252,7 @@ def test_scans_are_drawn(tmp_path, ending):
         (["evaluate", "a\x1b[31mb\udcff"], r"a\x1b[31mb\udcff is not a run directory"),
         (
             ["train", "--out", "short.json/run"],
-            "cannot write to short.json/run: short.json is not a directory",
+            "cannot write to short.json/run: ",
         ),
         (["scans", "-o", "scans.doc"], "cannot draw 'scans.doc'; choose an ending from"),
         (["coverage", "--patch-size", "30"], "image size 224x224 is not divisible by patch size 30"),

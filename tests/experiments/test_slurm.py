@@ -8,7 +8,8 @@ import sys
 import pytest
 from tiny_sweeps import LONG, TINY, learned, needs_proc, pids_of, tasks, wait_for
 
-from reorder.experiments.slurm import _parameter, grouped, launcher, submit
+from reorder.experiments.arguments import slurm_parameter
+from reorder.experiments.slurm import grouped, launcher, submit
 
 pytestmark = pytest.mark.slow  # it trains, or starts processes
 
@@ -81,7 +82,7 @@ def test_what_slurm_cannot_be_asked_for_is_said_in_one_line(tmp_path):
 
 def test_what_is_no_number_stays_as_it_was_typed():
     typed = ["account=01234", "constraint=yes", "qos=1e3", "mem_gb=1.5", "gpus_per_node=4", "exclusive=true"]
-    assert [_parameter(option) for option in [*typed, "setup=[module load cuda]"]] == [
+    assert [slurm_parameter(option) for option in [*typed, "setup=[module load cuda]"]] == [
         ("slurm_account", "01234"),
         ("slurm_constraint", "yes"),
         ("slurm_qos", "1e3"),

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from reorder.models.patches import PatchEmbed, Tokens, grid_of, patchify, sincos_positions, unpatchify
+from reorder.models.grid import grid_of
+from reorder.models.patches import PatchEmbed, Tokens, patchify, sincos_positions, unpatchify
 
 
 def test_patchify_cuts_raster_patches_with_channels_first():

@@ -2,16 +2,37 @@
 
 import signal
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 import reorder
 from reorder.cli import bench, coverage, evaluate, prior, report, scans, search, sweep, train
 from reorder.data.progress import visible
 from reorder.training.signals import Stopped, requeue
 
+
+def _plain_flags(params: list[Any]) -> list[Any]:
+    """Parameters for a help in which flags, which take no value, are shown without `<bool>`."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
+
+
+class _Command(TyperCommand):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _plain_flags(super().get_params(ctx))
+
+
+class _Group(TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _plain_flags(super().get_params(ctx))
+
+
 app = typer.Typer(
+    cls=_Group,
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
@@ -40,7 +61,7 @@ def _root(
         print(context.get_help())
 
 
-for command in (
+COMMANDS = (
     train.train,
     search.search,
     prior.prior,
@@ -50,8 +71,9 @@ for command in (
     scans.scans,
     coverage.coverage,
     bench.bench,
-):
-    app.command()(command)
+)
+for command in COMMANDS:
+    app.command(cls=_Command)(command)
 
 UsageError = typer.BadParameter.__base__  # click's, or typer's own copy of it, depending on the version
 

@@ -5,7 +5,10 @@ from typing import Annotated
 
 import typer
 
+from reorder.cli.checks import check_ending
 from reorder.data.progress import visible
+from reorder.models.grid import grid_of
+from reorder.models.sizes import size_of
 
 
 def coverage(
@@ -18,6 +21,9 @@ def coverage(
 
     Example: `reorder coverage --patch-size 32 -o coverage.png`
     """
+    check_ending(out)
+    grid_of(image_size, patch_size)
+    size_of(size)
     from reorder.models.coverage import coverage as count_coverage
     from reorder.models.coverage import write_coverage
     from reorder.report.figures import check_drawable, coverage_figure, save_figure

@@ -5,6 +5,10 @@ from typing import Annotated
 
 import typer
 
+from reorder.cli.checks import check_changes
+from reorder.experiments.arguments import check_order_file
+from reorder.runs.paths import check_run
+
 
 def evaluate(
     runs: Annotated[
@@ -32,8 +36,7 @@ def evaluate(
 
     Example: `reorder evaluate runs/spiral-1 runs/row`
     """
-    if len(runs) > 2:
-        raise ValueError(f"give one run to evaluate or two to compare, not {len(runs)}")
+    _check(runs, order, data or [], sensitivity)
     from reorder.data.progress import Display
     from reorder.data.ranks import join
     from reorder.report.evaluation import (
@@ -48,8 +51,6 @@ def evaluate(
 
     directories = [RunDir(path) for path in runs]
     if len(directories) == 1 and sensitivity:
-        if order is not None:
-            raise ValueError("--sensitivity chooses its own orders; leave --order away")
         with join() as world:
             display, table = Display(not world.first), order_sensitivity(directories[0], data or [], world)
         display.console.print(terminal_table(table))
@@ -60,11 +61,24 @@ def evaluate(
             where, result = evaluate_run(directories[0], order, data or [], world)
         Display(not world.first).say(f"{describe_evaluation(result)}\nsaved: {where}")
         return
-    if order is not None or data or sensitivity:
+    a, b = directories
+    Display().say(describe_difference(a, b, compare_runs(a, b)))
+
+
+def _check(runs: list[Path], order: Path | None, data: list[str], sensitivity: bool) -> None:
+    """Refuse what is not there, or does not go together."""
+    if len(runs) > 2:
+        raise ValueError(f"give one run to evaluate or two to compare, not {len(runs)}")
+    if len(runs) == 2 and (order is not None or data or sensitivity):
         raise ValueError(
             "--order, --data and --sensitivity are for one run; repeat --data for each key=value"
         )
-    a, b = directories
-    if a.path.resolve() == b.path.resolve():
-        raise ValueError(f"{a.path} and {b.path} are the same run; give another one to compare it with")
-    Display().say(describe_difference(a, b, compare_runs(a, b)))
+    if sensitivity and order is not None:
+        raise ValueError("--sensitivity chooses its own orders; leave --order away")
+    check_changes(data)
+    if len(runs) == 2 and runs[0].resolve() == runs[1].resolve():
+        raise ValueError(f"{runs[0]} and {runs[1]} are the same run; give another one to compare it with")
+    for run in runs:
+        check_run(run)
+    if order is not None:
+        check_order_file(order)

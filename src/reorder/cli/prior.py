@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-from reorder.experiments.arguments import parse
+from reorder.experiments.arguments import check_order_file, parse
+from reorder.models.grid import grid_of
+from reorder.prior.options import check_measurable, check_tokenizer
 
 
 def prior(
@@ -47,6 +49,10 @@ def prior(
 
     """
     experiment, _ = parse(arguments or [])
+    check_tokenizer(tokenizer, codebook, weights, images)
+    check_measurable(grid_of(experiment.model.image_shape, experiment.model.patch_size), images or 2, scope)
+    for path in order or []:
+        check_order_file(path)
     from reorder.report.prior import write_prior
 
     options = {"tokenizer": tokenizer, "codebook_size": codebook, "weights": weights, "images": images}

@@ -37,6 +37,9 @@ def report(
     Example: `reorder report runs/laptop -o report --prior prior.json --track 4,4 --track 1,7`
     """
     cells = tuple(map(_cell, track or []))
+    for path in runs:
+        if not path.is_dir():
+            raise ValueError(f"{path} is not a run directory, nor are there any in it")
     from reorder.data.progress import Display
     from reorder.report.results import expand
     from reorder.report.write import Options, show_report, write_report

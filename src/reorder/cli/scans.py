@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from reorder.cli.checks import check_ending
 from reorder.data.progress import visible
 from reorder.orders.scans import check_grid
 
@@ -19,6 +20,7 @@ def scans(
     Example: `reorder scans --rows 14 --columns 14 -o scans.svg`
     """
     check_grid((rows, columns))
+    check_ending(out)
     from reorder.report.figures import save_figure, scan_figure
 
     save_figure(scan_figure(rows, columns), out)

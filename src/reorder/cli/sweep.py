@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from reorder.experiments.arguments import plans_of
+from reorder.experiments.arguments import plans_of, slurm_parameter
 from reorder.experiments.studies import STUDIES
 
 
@@ -56,6 +56,8 @@ def sweep(
         raise ValueError("--slurm-option is for --slurm")
     if jobs and slurm:
         raise ValueError("--jobs is for this machine; Slurm has a job for each run")
+    for option in slurm_option or []:
+        slurm_parameter(option)  # refuses what is none
     from reorder.data.progress import Display
     from reorder.data.ranks import join
     from reorder.experiments.forecast import forecast

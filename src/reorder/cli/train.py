@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from reorder.config import notes
+from reorder.config import check_continuation, notes
 from reorder.experiments.arguments import parse
 from reorder.experiments.arms import comparison
 from reorder.experiments.presets import PRESETS, describe, preset
+from reorder.runs.paths import check_run
 
 
 def train(
@@ -49,6 +50,9 @@ def train(
     if resume is None:
         experiment, name = parse(arguments or [])
         comparison(experiment)  # refuses arms that do not exist
+    else:
+        check_run(resume)
+        check_continuation(arguments or [])
     from reorder.data.progress import Display
     from reorder.data.ranks import join
     from reorder.experiments.comparison import compared_tasks, train_tasks

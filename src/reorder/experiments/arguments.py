@@ -2,20 +2,59 @@
 
 import dataclasses
 import itertools
+import re
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from reorder.config import Experiment, build
 from reorder.experiments.presets import PRESETS, preset
 from reorder.experiments.studies import STUDIES, Planned
+from reorder.models.grid import grid_of
+from reorder.models.sizes import size_of
+from reorder.orders.scans import SCANS
+
+# The names in the tables of models/ and data/, which are slow to import; a test compares them.
+MODELS = ("vit", "transformer_xl", "longformer", "mamba")
+DATASETS = ("digits", "clutter", "idx", "image_folder", "imagenet", "fmow")
+# submitit's own words for what every kind of cluster has; anything else is Slurm's.
+SHARED = ("name", "timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node", "stderr_to_stdout")
 
 
 def parse(arguments: list[str]) -> tuple[Experiment, str]:
     """The experiment that `[PRESET | FILE.yaml] [key=value ...]` means, and a name for it."""
     first, overrides = split_first(arguments)
     base, name = base_of(first)
-    return build(base, overrides=overrides), name
+    experiment = build(base, overrides=overrides)
+    check_names(experiment)
+    return experiment, name
+
+
+def check_names(experiment: Experiment) -> None:
+    """Refuse names that do not exist, and patches that do not fit, before anything slow is imported."""
+    model, data, scan = experiment.model, experiment.data.name, experiment.order.scan
+    if model.name not in MODELS:
+        raise ValueError(f"unknown model {model.name!r}; choose from {', '.join(MODELS)}")
+    size_of(model.size)
+    kind, colon, rest = data.partition(":")
+    if data not in DATASETS and not (kind == "hf" and colon and rest):
+        raise ValueError(f"unknown dataset {data!r}; choose from {', '.join(DATASETS)}, hf:<name or path>")
+    grid_of(model.image_shape, model.patch_size)
+    if scan.endswith(".json"):
+        check_order_file(Path(scan))
+    elif scan not in (known := [*SCANS, "random", "prior"]):
+        raise ValueError(f"unknown scan {scan!r}; choose from {', '.join(known)}, or an order file (*.json)")
+
+
+def check_order_file(path: Path) -> None:
+    """Refuse an order file that cannot be opened; what is in it is looked at later."""
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise ValueError(f"cannot read order file {path}: {error.strerror}") from None
 
 
 def split_first(arguments: list[str]) -> tuple[str, list[str]]:
@@ -55,6 +94,8 @@ def plans_of(arguments: list[str]) -> tuple[list[Planned], str]:
         plans = [plan.changed(point) for point in points for plan in plans]
     if first in STUDIES and len({plan.experiment.data.name for plan in plans}) > 1:
         plans = [plan.changed(_own_root) for plan in plans]
+    for plan in plans:
+        check_names(plan.experiment)
     return plans, name
 
 
@@ -108,3 +149,16 @@ def split_values(text: str) -> list[str]:
         else:
             values[-1] += letter
     return values
+
+
+def slurm_parameter(option: str) -> tuple[str, Any]:
+    """submitit's parameter that `key=value` means: `partition=gpu` is slurm_partition."""
+    key, equals, value = option.partition("=")
+    if not (key and equals and value):
+        raise ValueError(f"--slurm-option takes key=value such as partition=gpu, not {option!r}")
+    if key in ("time", "slurm_time"):
+        raise ValueError(f"--slurm-option {option}: submitit counts minutes; use timeout_min=MINUTES")
+    full = key if key in SHARED or key.startswith("slurm_") else f"slurm_{key}"
+    # YAML would make 668 of the account 01234.
+    plain = re.fullmatch(r"(0|[1-9]\d*)(\.\d+)?|true|false|[\[{].*", value)
+    return full, yaml.safe_load(value) if plain else value

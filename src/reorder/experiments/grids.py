@@ -27,7 +27,7 @@ from reorder.data.ranks import World, accelerator
 from reorder.experiments.presets import with_order
 from reorder.experiments.studies import Planned
 from reorder.models.classifier import model_of
-from reorder.models.patches import grid_of
+from reorder.models.grid import grid_of
 from reorder.orders.named import named_order
 from reorder.runs.directory import LOCKED, RunDir
 from reorder.training.setup import check_machine
@@ -40,7 +40,6 @@ FIRST_DEFAULTS = {
     "order.warmup_fraction": 0.15,
     "order.policy_fraction": 0.30,
     "order.warmup_order": "row",
-    "order.restart": False,
 }
 
 

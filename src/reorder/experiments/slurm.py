@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -11,16 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
+from reorder.experiments.arguments import slurm_parameter
 from reorder.experiments.grids import Task, last_words, start, trouble
 from reorder.experiments.here import Failed
 
 MOST_TIMEOUTS = 100  # after which a job is no longer put back; it is the run's length in jobs
 TIMEOUT_MINUTES = 240
 POLL_SECONDS = 0.2
-# submitit's own words for what every kind of cluster has; anything else is Slurm's.
-SHARED = ("name", "timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node", "stderr_to_stdout")
 
 
 class Job:
@@ -96,7 +93,7 @@ def submit(tasks: list[Task], folder: Path, options: list[str], cluster: str = "
         import submitit
     except ImportError:
         raise ValueError("--slurm needs submitit; install it with: pip install 'reorder[slurm]'") from None
-    parameters = {"name": "reorder", "timeout_min": TIMEOUT_MINUTES} | dict(map(_parameter, options))
+    parameters = {"name": "reorder", "timeout_min": TIMEOUT_MINUTES} | dict(map(slurm_parameter, options))
     timeouts = {f"{cluster}_max_num_timeout": MOST_TIMEOUTS}
     try:
         executor = submitit.AutoExecutor(folder, cluster=cluster, **timeouts)
@@ -122,16 +119,3 @@ def submit_and_wait(tasks: list[Task], folder: Path, options: list[str], cluster
             f"{len(left)} of {len(tasks)} runs failed, the first: {left[0].directory.path}: "
             f"{last_words(left[0])}; the same command continues"
         )
-
-
-def _parameter(option: str) -> tuple[str, Any]:
-    """submitit's parameter that `key=value` means: `partition=gpu` is slurm_partition."""
-    key, equals, value = option.partition("=")
-    if not (key and equals and value):
-        raise ValueError(f"--slurm-option takes key=value such as partition=gpu, not {option!r}")
-    if key in ("time", "slurm_time"):
-        raise ValueError(f"--slurm-option {option}: submitit counts minutes; use timeout_min=MINUTES")
-    full = key if key in SHARED or key.startswith("slurm_") else f"slurm_{key}"
-    # YAML would make 668 of the account 01234.
-    plain = re.fullmatch(r"(0|[1-9]\d*)(\.\d+)?|true|false|[\[{].*", value)
-    return full, yaml.safe_load(value) if plain else value

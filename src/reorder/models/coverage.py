@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from reorder.models.backbones import BACKBONES, Longformer
 from reorder.models.classifier import Classifier, create_model
-from reorder.models.patches import grid_of
+from reorder.models.grid import grid_of
 from reorder.models.readout import class_token_place
 from reorder.orders.order import invert
 

@@ -15,20 +15,6 @@ from reorder.orders.straight_through import Sampled
 # B images, C channels, P patch size, N = rows * columns patches, L = N + 1 tokens, D width
 
 
-def grid_of(image_size: int | tuple[int, int], patch_size: int) -> tuple[int, int]:
-    """The (rows, columns) of patches in an image of a size, an int for a square or (height, width)."""
-    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
-    if patch_size < 1:
-        raise ValueError(f"patch size must be at least 1, got {patch_size}")
-    if height < patch_size or width < patch_size or height % patch_size or width % patch_size:
-        raise ValueError(
-            f"image size {height}x{width} is not divisible by patch size {patch_size}; "
-            f"try {max(1, round(height / patch_size)) * patch_size}x"
-            f"{max(1, round(width / patch_size)) * patch_size}"
-        )
-    return check_grid((height // patch_size, width // patch_size))
-
-
 def patchify(images: Tensor, patch_size: int) -> Tensor:
     """Images (B, C, H, W) to patches (B, N, C * P * P) in raster order."""
     return rearrange(images, "b c (r p) (s q) -> b (r s) (c p q)", p=patch_size, q=patch_size)

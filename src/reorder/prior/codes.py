@@ -13,20 +13,19 @@ from reorder.data.datasets import load_unlabelled
 from reorder.data.loader import Images
 from reorder.data.progress import Display
 from reorder.data.transform import TRANSFORM_VERSION
-from reorder.models.patches import grid_of
+from reorder.models.grid import grid_of
 from reorder.prior.cache import Cache
 from reorder.prior.chameleon import Chameleon, find_files
 from reorder.prior.kmeans import KMeans
+from reorder.prior.options import check_tokenizer
 from reorder.prior.tokenizers import Fitted, Tokenizer
 from reorder.prior.vqvae import VQVAE
 
 # n images, B in a batch, N = rows * columns patches, K codes
 
 FITTED: dict[str, type[Fitted]] = {"kmeans": KMeans, "vqvae": VQVAE}
-TOKENIZERS = (*FITTED, "chameleon")
 BATCH = 64  # images to hold and encode at once
 COLLAPSED = 0.03  # of the codes that could be used: a perplexity below it is worth a warning
-MOST_CODES = 2**16  # that can be asked for
 
 
 class Codes(NamedTuple):
@@ -48,7 +47,7 @@ def encode_dataset(
     seed: int = 0,
 ) -> Codes:
     """Codes of the training images, or of so many chosen by the seed; from the cache if they are there."""
-    _check(tokenizer, codebook_size, weights, images)
+    check_tokenizer(tokenizer, codebook_size, weights, images)
     patch_size = experiment.model.patch_size
     grid = grid_of(experiment.model.image_shape, patch_size)
     files = find_files(weights) if weights else {}
@@ -80,22 +79,6 @@ def encode_dataset(
             f"{facts['perplexity']:.1f} codes used equally"
         )
     return Codes(codes, facts["codebook_size"], grid, facts)
-
-
-def _check(tokenizer: str, codebook_size: int | None, weights: str | None, images: int | None) -> None:
-    if tokenizer not in TOKENIZERS:
-        raise ValueError(f"unknown tokenizer {tokenizer!r}; choose from {', '.join(TOKENIZERS)}")
-    for what, number in (("the codebook size", codebook_size), ("the number of images", images)):
-        if number is not None and number < 1:
-            raise ValueError(f"{what} must be at least 1, got {number}")
-    if codebook_size is not None and codebook_size > MOST_CODES:
-        raise ValueError(f"the codebook size must be at most {MOST_CODES}, got {codebook_size}")
-    if tokenizer == "chameleon" and not weights:
-        raise ValueError("the chameleon tokenizer needs weights: a directory, or facebook/chameleon-7b")
-    if tokenizer == "chameleon" and codebook_size is not None:
-        raise ValueError("the codebook size of chameleon is that of its weights; leave it away")
-    if tokenizer != "chameleon" and weights:
-        raise ValueError(f"weights are for the chameleon tokenizer, not for {tokenizer}")
 
 
 def _choose_images(experiment: Experiment, count: int | None, seed: int) -> Images:

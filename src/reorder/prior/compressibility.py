@@ -22,7 +22,6 @@ from reorder.prior.liblzma import Filter, compressed_sizes
 # K codes in the codebook, N patches, O orders, B blocks of images
 
 ENCODINGS = ("unigram", "bigram")
-SCOPES = ("image", "corpus")
 BUFFER = 2**17  # bytes of symbols that a thread holds at a time
 BLOCKS = 16  # every 16th image is in the same block; errors are estimated from them where images are pooled
 WINDOW = 2**23  # bytes that LZMA looks back in a corpus: that of its preset 6

@@ -14,7 +14,6 @@ from reorder.orders.scans import SCANS
 from reorder.prior.codes import Codes
 from reorder.prior.compressibility import (
     ENCODINGS,
-    SCOPES,
     Estimates,
     filters_of,
     reduction_by_image,
@@ -22,6 +21,7 @@ from reorder.prior.compressibility import (
     symbol_bytes,
 )
 from reorder.prior.entropy import DEPTHS, Entropy, conditional_entropy
+from reorder.prior.options import check_measurable
 
 FILE_FORMAT = "reorder.prior/1"
 FLOOR = "random"  # one random order: what no scan should be compressed worse than
@@ -47,7 +47,7 @@ def named_orders(grid: tuple[int, int], files: list[Path], seed: int = 0) -> dic
 
 def measure(codes: Codes, named: dict[str, np.ndarray], scope: str, display: Display) -> dict[str, Any]:
     """The prior of codes: each named order (N,) by each measure, the rankings, and the chosen scan."""
-    check(codes.grid, len(codes.codes), scope)
+    check_measurable(codes.grid, len(codes.codes), scope)
     stacked, images = np.stack([*named.values()]), len(codes.codes)
     reductions, one_stream = _reductions(codes, stacked, scope, display)
     with display.progress("sequences counted", images * len(named) * len(DEPTHS)) as done:
@@ -79,18 +79,6 @@ def measure(codes: Codes, named: dict[str, np.ndarray], scope: str, display: Dis
     prior["chosen"] = choose(reductions["unigram"], list(named))
     prior["notes"] = notes(prior)
     return prior
-
-
-def check(grid: tuple[int, int], images: int, scope: str) -> None:
-    """Refuse what cannot be measured."""
-    if scope not in SCOPES:
-        raise ValueError(f"unknown scope {scope!r}; choose from {', '.join(SCOPES)}")
-    if grid[0] * grid[1] < 3:
-        raise ValueError(
-            f"a {grid[0]}x{grid[1]} grid has no order to speak of; choose a smaller model.patch_size"
-        )
-    if images < 2:
-        raise ValueError(f"the prior needs at least 2 images for a standard error, got {images}")
 
 
 def _reductions(

@@ -5,12 +5,12 @@ from typing import Any
 
 from reorder.config import Experiment
 from reorder.data.progress import Display
-from reorder.models.patches import grid_of
+from reorder.models.grid import grid_of
 from reorder.orders.disk import check_writable, replace_file
 from reorder.prior.cache import default_cache
 from reorder.prior.codes import encode_dataset
+from reorder.prior.options import check_measurable
 from reorder.prior.ranking import (
-    check,
     describe_choice,
     describe_codes,
     measure,
@@ -38,7 +38,7 @@ def write_prior(
         raise ValueError(f"{out} is a run directory, which has a prior of its own; choose another --out")
     check_writable(out)
     grid = grid_of(experiment.model.image_shape, experiment.model.patch_size)
-    check(grid, options["images"] or 2, scope)
+    check_measurable(grid, options["images"] or 2, scope)
     named = named_orders(grid, order_files)
     display = Display()
     codes = encode_dataset(experiment, **options, cache=cache or default_cache(), display=display)

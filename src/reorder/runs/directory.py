@@ -47,6 +47,7 @@ from reorder.orders.disk import (
     temporary_name,
 )
 from reorder.orders.schema import Unreadable
+from reorder.runs.paths import check_run
 from reorder.runs.schemas import read
 
 LOCK = ".lock"
@@ -149,10 +150,8 @@ class RunDir:
 
     def experiment(self) -> Experiment:
         """The experiment this directory is of."""
-        path = self.path / "config.yaml"
-        if not path.exists():
-            raise ValueError(f"{self.path} is not a run directory: it has no config.yaml")
-        experiment: Experiment = read(path)
+        check_run(self.path)
+        experiment: Experiment = read(self.path / "config.yaml")
         return experiment
 
     def summary(self) -> dict[str, Any] | None:

@@ -3,26 +3,10 @@
 from contextlib import ExitStack
 from dataclasses import replace
 
-from reorder.config import Experiment, build
+from reorder.config import Experiment, build, check_continuation
 from reorder.data.progress import Display
 from reorder.data.ranks import from_first
 from reorder.runs.directory import RunDir
-
-RESUME_MAY_CHANGE = (
-    "train.epochs",
-    "train.threads",
-    "train.keep",
-    "train.checkpoint_minutes",
-    "train.checkpoint_steps",
-    "train.timeout_minutes",
-    "train.learning_rate",
-    "train.clip",
-    "train.precision",
-    "train.track",
-    "data.root",
-    "data.workers",
-    "data.max_broken",
-)
 
 
 def continued(experiment: Experiment, overrides: list[str]) -> Experiment:
@@ -31,10 +15,7 @@ def continued(experiment: Experiment, overrides: list[str]) -> Experiment:
     A longer run follows the learning rate of the longer cosine from where it stands; the policy stage keeps
     the steps it had, so that a frozen order stays frozen.
     """
-    for override in overrides:
-        if override.split("=")[0] not in RESUME_MAY_CHANGE:
-            choices = ", ".join(RESUME_MAY_CHANGE)
-            raise ValueError(f"--resume cannot change {override.split('=')[0]!r}; it may change {choices}")
+    check_continuation(overrides)
     changed = build(experiment, overrides=overrides)
     scale = experiment.train.epochs / changed.train.epochs
     if scale > 1:
