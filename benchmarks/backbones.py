@@ -21,7 +21,7 @@ from rich.progress import track
 from rich.table import Column, Table
 from torch import Tensor, nn
 
-from reorder.models.backbones import BACKBONES, SIZES, Longformer
+from reorder.models.backbones import BACKBONES, SIZES, Longformer, Size, TransformerXL
 from reorder.models.kernels.selective_scan import selective_scan
 
 Step = Callable[[], None]
@@ -104,6 +104,19 @@ def longformer_step(size: str, batch: int, length: int) -> Step:
     return model_step(model, batch, length, SIZES[size].width)
 
 
+def short_memory_step(images: int, whole: bool) -> Step:
+    """A narrow Transformer-XL with a short memory, read last: its class token alone, or all slots."""
+    model = TransformerXL(Size(48, 2, 4), (7, 7), dropout=0.0, segment=1, memory=8, readout="last")
+    tokens = torch.randn(images, 50, 48, requires_grad=True)
+
+    def step() -> None:
+        model.zero_grad()
+        read = model(tokens)[:, 0] if whole else model.class_token(tokens)
+        read.square().mean().backward()
+
+    return step
+
+
 class Sizes(NamedTuple):
     """What is measured: the size of the models, slots of both sequences, and patches for growth."""
 
@@ -137,6 +150,8 @@ def steps_of(sizes: Sizes) -> dict[str, Callable[[], Step]]:
         "long longformer": partial(longformer_step, model, 1, sizes.long),
         "long longformer hf": lambda: model_step(HuggingFace(model), 1, sizes.long, width),
     }
+    for name, whole in (("read last", False), ("read last all", True)):
+        steps[name] = partial(short_memory_step, 32, whole)
     for name in ("vit", "transformer_xl", "mamba"):
         steps[name] = partial(backbone_step, name, model, 4, sizes.short - 1)
     for name, options in OPTIONS.items():
@@ -164,6 +179,7 @@ def cases_of(sizes: Sizes) -> list[Case]:
         Case(f"Longformer {size} {short}; {hf}", "longformer", "longformer hf", 5, "1.3x"),
         Case(f"Longformer {size} {long}; {hf}", "long longformer", "long longformer hf", 2, "2x, 1/2 MB"),
         Case(f"Transformer-XL {size} {short}; {vit}", "transformer_xl", "vit", 5, "1 / 1.3"),
+        Case("Transformer-XL D=48 B=32 L=50, read last; all slots", "read last", "read last all", 50, "2x"),
         Case(f"Mamba {size} {short}; {vit}", "mamba", "vit", 5, "1 / 2.5"),
         *(
             Case(f"{name} mini N={sizes.many:,}; N={sizes.few:,}", f"{name} many", f"{name} few", 3, "1 / 20")

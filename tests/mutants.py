@@ -33,6 +33,7 @@ class Mutant(NamedTuple):
 
 
 SCANS, ORDER, POLICY = "orders/test_scans.py", "orders/test_order.py", "orders/test_policy.py"
+STRAIGHT = "orders/test_straight_through.py"
 REWARD, CURRICULUM, LEARNER = (
     "orders/test_estimators.py",
     "orders/test_curriculum.py",
@@ -80,12 +81,10 @@ MUTANTS = [
     Mutant(
         "orders/policy.py", "detach().argsort(descending=True", "detach().argsort(descending=False", POLICY
     ),
-    Mutant("orders/policy.py", "+ temperature * gumbel", "+ gumbel", POLICY),
-    Mutant("orders/policy.py", "gumbel = -waiting", "gumbel = waiting", POLICY),
-    Mutant(
-        "orders/policy.py", "self.logits.double() / temperature", "self.logits.double() * temperature", POLICY
-    ),
-    Mutant("orders/policy.py", "self.logits.double() / temperature", "self.logits / temperature", POLICY),
+    Mutant("orders/policy.py", "+ temperature * self.gumbel", "+ self.gumbel", POLICY),
+    Mutant("orders/policy.py", "return -waiting", "return waiting", POLICY),
+    Mutant("orders/policy.py", "logits.double() / temperature", "logits.double() * temperature", POLICY),
+    Mutant("orders/policy.py", "logits.double() / temperature", "logits / temperature", POLICY),
     Mutant(
         "orders/policy.py", "values.flip(-1).logcumsumexp(-1).flip(-1)", "values.logcumsumexp(-1)", POLICY
     ),
@@ -111,7 +110,11 @@ MUTANTS = [
         "return policy.log_prob(orders, temperature)\n",
         REWARD,
     ),
-    Mutant("orders/estimators.py", "return -(advantages", "return (advantages", REWARD),
+    Mutant("orders/estimators.py", "return -(advantages * self", "return (advantages * self", REWARD),
+    Mutant("orders/estimators.py", "return -(advantages * temp", "return (advantages * temp", REWARD),
+    Mutant("orders/estimators.py", "* count / (count - 1)", "", REWARD),
+    Mutant("orders/estimators.py", "by_order.mean(0) - by_order", "by_order.mean() - by_order", REWARD),
+    Mutant("orders/estimators.py", "return mean_over_ranks(grad)", "return grad", LEARNER),
     Mutant(
         "orders/estimators.py", '"scaled", momentum: float = 0.99', '"scaled", momentum: float = 0.9', LEARNER
     ),
@@ -136,11 +139,20 @@ MUTANTS = [
     # Orders: the learner
     Mutant("orders/learner.py", "orders = self.first[None]", "orders = self.policy.mode()[None]", LEARNER),
     Mutant("orders/learner.py", "self.policy.logits.grad = None", "pass", LEARNER),
-    Mutant("orders/learner.py", "if heat == 0 or not self.learn:", "if heat == 0:", LEARNER),
-    Mutant("orders/learner.py", "(-losses.detach().mean())", "(losses.detach().mean())", LEARNER),
+    Mutant("orders/learner.py", "self._drawn[1] > 0 and self.learn", "self._drawn[1] > 0", LEARNER),
+    Mutant("orders/learner.py", "self.policy.logits.mul_(TIE)", "pass", LEARNER),
+    Mutant("orders/learner.py", "(NARROWEST / WIDEST) ** done", "(WIDEST / NARROWEST) ** done", LEARNER),
+    Mutant("orders/learner.py", "reach / max(1, self.stop_step - self.start_step)", "reach", LEARNER),
+    Mutant("orders/estimators.py", "(-losses.mean())", "(losses.mean())", REWARD),
+    Mutant("orders/estimators.py", "mean_over_ranks(-losses.mean())", "(-losses.mean())", LEARNER),
+    # Orders: straight-through reading
+    Mutant("orders/straight_through.py", "difference.sign() / -width", "difference.sign() / width", STRAIGHT),
+    Mutant("orders/straight_through.py", "total[..., near] -= pull.sum(-2)", "pass", STRAIGHT),
     Mutant(
-        "orders/learner.py", "mean_over_ranks(-losses.detach().mean())", "(-losses.detach().mean())", LEARNER
+        "orders/straight_through.py", "products - (weights * products)", "products - (products)", STRAIGHT
     ),
+    Mutant("orders/straight_through.py", "scores.device) > band", "scores.device) >= band", STRAIGHT),
+    Mutant("orders/curriculum.py", "return peak * (1 - progress", "return peak * (progress", LEARNER),
     Mutant("orders/learner.py", "spawn_key=(step,)", "spawn_key=(0,)", LEARNER),
     Mutant(
         "orders/learner.py", "SeedSequence(seed, spawn_key=(step,))", "SeedSequence([seed, step])", LEARNER
@@ -151,7 +163,7 @@ MUTANTS = [
         "round(policy_fraction *",
         LEARNER,
     ),
-    Mutant("orders/learner.py", "if not rewards.isfinite():", "if False:", LEARNER),
+    Mutant("orders/estimators.py", "if not rewards.isfinite():", "if False:", LEARNER),
     Mutant(
         "orders/learner.py",
         "step is not None and self.stage(step) ==",
@@ -210,8 +222,8 @@ MUTANTS = [
     Mutant("experiments/comparison.py", 'order.json")), main.name', 'order.json")), None', COMPARISON),
     Mutant(
         "training/continuing.py",
-        "changed.order.warmup_fraction * scale",
-        "changed.order.warmup_fraction",
+        "warmup_fraction=warmup * scale",
+        "warmup_fraction=warmup",
         "training/test_interruptions.py",
     ),
     Mutant("training/setup.py", "betas=(0.9, 0.999)", "betas=(0.9, 0.99)", TRAIN),

@@ -25,9 +25,9 @@ def test_defaults_are_the_papers_recipe():
 
 def test_a_curriculum_is_the_estimators_but_for_what_is_given():
     order = build(Experiment(), overrides=["order.policy_fraction=0.4"]).order
-    assert order.curriculum == (0.05, 0.4, "random")
+    assert order.curriculum == (0.05, 0.4, "random", True)
     order = build(Experiment(), overrides=["order.estimator=scaled", "order.warmup_order=init"]).order
-    assert order.curriculum == (0.15, 0.3, "init")
+    assert order.curriculum == (0.15, 0.3, "init", False)
 
 
 def test_overrides_and_files_change_typed_values(tmp_path):
@@ -280,7 +280,11 @@ def test_what_is_accepted_but_does_nothing_is_noted():
     assert notes(build(digits(), overrides=["train.epochs=6"])) == []
     (memory,) = notes(preset("paper/transformer_xl-imagenet-row"))
     assert memory.startswith("model.options.memory=128 has no effect without model.options.segment")
-    used = ["model.options.memory=8", "model.options.segment=4"]
+    (same,) = notes(build(digits(), overrides=["model.name=vit", "model.options.readout=last"]))
+    assert same.startswith("model.options.readout=last is the same as first")
+    (half,) = notes(build(digits(), overrides=["model.name=transformer_xl", "model.options.readout=middle"]))
+    assert half.startswith("model.options.readout=middle answers after half of the patches")
+    used = ["model.options.memory=8", "model.options.segment=4", "model.options.readout=last"]
     assert notes(build(digits(), overrides=used)) == []
     (unused,) = notes(build(digits(), overrides=["data.held_out=9", "data.validation_images=8"]))
     assert unused.startswith("data.validation_images=8 has no effect with data.held_out")

@@ -153,15 +153,16 @@ class Train:
 
 
 class Curriculum(NamedTuple):
-    """When a policy learns, in parts of a run, and what is read before."""
+    """When a policy learns, in parts of a run, what is read before, and what becomes of the model after."""
 
     warmup_fraction: float
     policy_fraction: float
     warmup_order: str
+    restart: bool
 
 
-PAPERS = Curriculum(0.15, 0.30, "row")  # N = 15 and M = 30 of 100 epochs
-OURS = Curriculum(0.05, 0.25, "random")
+PAPERS = Curriculum(0.15, 0.30, "row", restart=False)  # N = 15 and M = 30 of 100 epochs
+OURS = Curriculum(0.05, 0.15, "random", restart=True)
 ESTIMATORS = {
     "paper": PAPERS,
     "exact": PAPERS,
@@ -193,6 +194,7 @@ class Order:
     warmup_fraction: float | None = None
     policy_fraction: float | None = None
     warmup_order: str | None = None
+    restart: bool | None = None  # train the model anew once the order is found
     # Where REINFORCE's running baseline starts: at the first reward, or at zero, as in the authors' release
     baseline_start: str = "first"
 
@@ -211,7 +213,7 @@ class Order:
             if getattr(self, key) is not None:
                 _at_least(f"order.{key}", getattr(self, key), 0)
         _at_least("order.orders_per_image", self.orders_per_image, 2)
-        warmup, policy, _ = self.curriculum
+        warmup, policy, *_ = self.curriculum
         if warmup + policy > 1:
             raise ValueError(
                 "order.warmup_fraction and order.policy_fraction add up to more than the run: "
@@ -273,11 +275,11 @@ _READ_BY = {"none": {"policy", "scan"}, "random": {"policy", "scan"}, "noise": _
 _READ_BY_PRIOR = {"tokenizer", "weights"}
 
 
-def reading_of(policy: str, start: str) -> str:
-    """What a run reads in, in a few words, from its policy and the name of its scan or order."""
+def reading_of(policy: str, start: str, estimator: str = "") -> str:
+    """What a run reads in, from its policy, the name of its scan or order, and its estimator."""
     names = {
         "none": f"{start}, fixed",
-        "global": f"learned from {start}",
+        "global": f"{'Algorithm 1' if estimator == 'paper' else 'learned'} from {start}",
         "noise": f"{start}, equal noise",
         "random": "random every batch",
     }
@@ -336,7 +338,16 @@ def notes(experiment: Experiment) -> list[str]:
             f"data.validation_images={experiment.data.validation_images} has no effect with data.held_out: "
             "the validation split is not looked at"
         )
-    return found
+    return found + _readout_notes(experiment.model)
+
+
+def _readout_notes(model: Model) -> list[str]:
+    readout, one_way = model.options.get("readout"), model.options.get("scans") == 1
+    if model.name == "vit" and readout in ("middle", "last"):
+        return [f"model.options.readout={readout} is the same as first: a ViT is indifferent to slots"]
+    if readout == "middle" and (model.name == "transformer_xl" or one_way):
+        return ["model.options.readout=middle answers after half of the patches: nothing reads the others"]
+    return []
 
 
 def check_continuation(overrides: list[str]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.figure import Figure
 from scipy.stats import kendalltau
 
@@ -14,6 +15,7 @@ from reorder.report import page
 from reorder.report.figures import Picture
 from reorder.report.results import collect
 from reorder.report.tables import Number, Table
+from reorder.report.write import write_report
 
 try:
     from playwright.sync_api import sync_playwright
@@ -53,7 +55,7 @@ def runs(tmp_path_factory, make_run):
 @pytest.fixture(scope="module")
 def file(tmp_path_factory, runs):
     rows = [
-        (f"{'<i>' * (i == 3)}order {i}", Number(value, 0.5), Number(i % 2), "text")
+        (f"{'<i>' * (i == 3)}order {i}", Number(value, 0.5), Number(i % 2), f"text {i}")
         for i, value in enumerate(
             (9.5, 100.25, 10.0, -3.0, 9.5, float("nan"), 71, 72, 73, 74, 75, 76, 77, 78)
         )
@@ -64,13 +66,11 @@ def file(tmp_path_factory, runs):
     figure = Figure(figsize=(9, 3))
     figure.subplots().plot([1, 3, 2])
     path = tmp_path_factory.mktemp("page") / "index.html"
-    page.write_page(
-        path,
-        "Orders compared",
-        [table],
-        [Picture("curve", "A curve", figure)],
-        collect(list(runs.values())).results,
-    )
+    results = collect(list(runs.values())).results
+    (main,) = (result for result in results if result.run is runs["learned"])
+    figures = [Picture("curve", "A curve", figure)]
+    shown = page.Page("Orders compared", ["A verdict."], [table], figures, results, group=page.setting(main))
+    page.write_page(path, shown)
     return path
 
 
@@ -118,7 +118,9 @@ def choose(tab, name):
 
 
 def learned(tab):
+    """Choose the run that learned, and go to its start."""
     choose(tab, "learned from spiral, seed 0")
+    tab.locator("#moment").fill("0")
 
 
 def order_at(run, moment):
@@ -150,6 +152,64 @@ def expect_moment(tab, run, moment):
     assert tab.inner_text("#top1-name") == "Validation top-1" + (f" after epoch {whole}" if whole else "")
     tau = kendalltau(slot_of, np.argsort(order_at(run, 0))).statistic
     assert float(tab.inner_text("#at-tau")) == pytest.approx(tau, abs=6e-4)
+
+
+def test_it_opens_with_what_was_learned_at_its_end(opened, runs):
+    tab = opened()
+    assert tab.locator("#run option:checked").inner_text() == "learned from spiral, seed 0"
+    expect_moment(tab, runs["learned"], LAST)
+
+
+def drawn_path(tab):
+    """The cells slot by slot, their opacity, and the points to which the path is drawn."""
+    tiles = tab.locator("#path > rect[opacity][x]")
+    opacities = [float(tile.get_attribute("opacity")) for tile in tiles.all()]
+    cells = [(float(tile.get_attribute("x")), float(tile.get_attribute("y"))) for tile in tiles.all()]
+    lines = tab.locator("#path line[stroke='#fff']").all()
+    ends = [tuple(float(line.get_attribute(key)) for key in ("x2", "y2")) for line in lines]
+    return cells, opacities, ends
+
+
+def test_of_many_patches_a_stretch_of_the_path_is_drawn_over_the_colours_of_the_slots(
+    opened, make_run, tmp_path
+):
+    run = make_run(tmp_path / "run", grid=(10, 12), epochs=5)
+    page.write_page(tmp_path / "index.html", page.Page("Orders", [], [], [], collect([run]).results))
+    tab = opened(path=tmp_path / "index.html")
+    order = order_at(run, -1)
+    tab.locator("#slot").fill("30")
+    cells, opacities, ends = drawn_path(tab)
+    assert cells == [(patch % 12, patch // 12) for patch in order]
+    assert [opacity > 0.5 for opacity in opacities] == [slot <= 30 for slot in range(120)]
+    assert ends == [(patch % 12 + 0.5, patch // 12 + 0.5) for patch in order[15:31]]
+    assert tab.inner_text("#at-slot") == "slot 30 of 119"
+    tab.focus("#slot")
+    tab.keyboard.press("Home")
+    assert drawn_path(tab)[2] == []
+    tab.keyboard.press("ArrowRight")
+    assert len(drawn_path(tab)[2]) == 1
+    few = opened()  # all 42 patches can be seen at once
+    assert not few.is_visible("#slot")
+    assert few.locator("#path > rect[opacity][x]").count() == 0
+
+
+def test_the_verdict_and_its_figure_come_first_and_fit_a_phone(opened, tmp_path, make_run):
+    runs = [make_run(tmp_path / f"{policy}", policy, "row") for policy in ("none", "global")]
+    for run, right in zip(runs, (30, 50), strict=True):
+        run.write_correct(torch.arange(100) < right)
+    text = write_report(runs, tmp_path / "report").verdicts[0]
+    assert text.startswith(
+        "The learned order is 20.0 ± 4.0 points better than row-major (1 seed, 100 images)"
+    )
+    tab = opened(PHONE, tmp_path / "report" / "index.html")
+    assert tab.inner_text(".verdict") == text
+    image = tab.locator("main img").first
+    assert image.get_attribute("alt").startswith("Every way to read against fixed row-major")
+    box = image.bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= PHONE[0]
+    verdict, table = (tab.locator(name).first.bounding_box()["y"] for name in (".verdict", "table"))
+    assert verdict < box["y"] < table
 
 
 def test_dragging_moves_the_path_and_the_tracked_patches(opened, runs):
@@ -229,7 +289,7 @@ def test_a_fixed_order_is_shown_and_said_not_to_move(opened, runs):
 
 def test_the_control_is_said_to_learn_nothing(opened, tmp_path, make_run):
     run = make_run(tmp_path / "noise", policy="noise", order="row", grid=GRID, epochs=EPOCHS)
-    page.write_page(tmp_path / "index.html", "Orders compared", [], [], collect([run]).results)
+    page.write_page(tmp_path / "index.html", page.Page("Orders", [], [], [], collect([run]).results))
     tab = opened(path=tmp_path / "index.html")
     choose(tab, "row, equal noise, seed 0")
     assert tab.inner_text("#remark").startswith("The control: batches were read with the noise of learning")
@@ -279,7 +339,7 @@ def test_the_bar_of_stages_is_aligned_with_the_slider_and_every_stage_is_named(
 ):
     """Of a short run, the policy stage has most of the moments, and the others little room."""
     run = make_run(tmp_path / "run", epochs=5, looks=20)
-    page.write_page(tmp_path / "index.html", "Orders", [], [], collect([run]).results)
+    page.write_page(tmp_path / "index.html", page.Page("Orders", [], [], [], collect([run]).results))
     tab = opened(size, tmp_path / "index.html")
     slider = tab.locator("#moment")
     slider.scroll_into_view_if_needed()

@@ -39,11 +39,26 @@ def test_longformer_is_a_window_and_the_class_token(found):
     assert expected[:2] + expected[23:25] == [9, 10, 16, 16]
 
 
-def test_longformers_pattern_is_what_its_gradients_say():
+@pytest.mark.parametrize("readout", ["first", "middle", "last", "mean"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("longformer", {"window": 4}), ("transformer_xl", {"segment": 3, "memory": 2, "memory_gradient": True})],
+)
+def test_what_attends_to_what_is_what_gradients_say(name, options, readout):
     torch.manual_seed(0)
-    model = reorder.create_model("longformer", Size(12, 1, 3), 32, 4, window=4, classes=2).eval()
-    tokens = model.tokens(torch.randn(1, 3, 32, 32)).detach()
-    assert torch.equal(analysis._by_gradient(model.backbone, tokens), model.backbone.attends(65))
+    model = reorder.create_model(name, Size(12, 1, 3), 32, 4, classes=2, readout=readout, **options).eval()
+    images = torch.randn(1, 3, 32, 32)
+    tokens = model.tokens(images).detach()
+    assert torch.equal(analysis._by_gradient(model.backbone, tokens), analysis.attends(model, images))
+
+
+@pytest.mark.parametrize("name", ["longformer", "transformer_xl"])
+def test_a_class_token_that_is_read_last_attends_to_the_slots_before_it(name):
+    options = {"longformer": {"window": 4}, "transformer_xl": {"segment": 1, "memory": 2}}[name]
+    model = reorder.create_model(name, Size(12, 1, 3), 16, 4, readout="last", **options)
+    seen = analysis.attends(model, torch.randn(1, 3, 16, 16))
+    assert seen[0].nonzero().flatten().tolist() == [0, 15, 16]
+    assert seen[:, 0].nonzero().flatten().tolist() == ([0, 15, 16] if name == "longformer" else [0])
 
 
 def test_a_segmented_transformer_xl_and_a_one_way_mamba_see_less():

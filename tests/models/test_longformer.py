@@ -56,17 +56,17 @@ def hugging_face_name(name: str) -> str:
     raise KeyError(name)
 
 
-def with_hugging_face_weights(peer: nn.Module, size: Size, window: int) -> Longformer:
-    model = Longformer(size, GRID, window=window).double().eval()
+def with_hugging_face_weights(peer: nn.Module, size: Size, window: int, readout: str = "first") -> Longformer:
+    model = Longformer(size, GRID, window=window, readout=readout).double().eval()
     model.load_state_dict({name: peer.get_parameter(hugging_face_name(name)) for name in model.state_dict()})
     return model
 
 
-def peer_output(peer: nn.Module, tokens: Tensor) -> Tensor:
+def peer_output(peer: nn.Module, tokens: Tensor, has_global: bool = True) -> Tensor:
     """Pads to the window, and masks what it padded, by itself."""
     attention = torch.ones(tokens.shape[:2])
     is_global = torch.zeros(tokens.shape[:2])
-    is_global[:, 0] = 1
+    is_global[:, 0] = has_global
     return peer(
         inputs_embeds=tokens, attention_mask=attention, global_attention_mask=is_global
     ).last_hidden_state
@@ -93,6 +93,44 @@ def test_outputs_and_gradients_equal_hugging_face(window, length):
         torch.testing.assert_close(
             found, expected, atol=1e-5 * max(1.0, expected.abs().max().item()), rtol=1e-5, msg=name
         )
+
+
+@pytest.mark.parametrize("readout", ["middle", "last", "mean"])
+@pytest.mark.parametrize(("window", "length"), [(4, 2), (4, 61), (14, 84)])
+def test_without_a_global_token_it_is_hugging_faces_with_the_class_token_moved(window, length, readout):
+    peer = hugging_face_model(SMALL, window)
+    model = with_hugging_face_weights(peer, SMALL, window, readout)
+    tokens = torch.randn(2, length, SMALL.width, dtype=torch.float64)
+    ours = model(tokens)
+    before = {"middle": (length - 1) // 2, "last": length - 1, "mean": 0}[readout]
+    slots = list(range(1, length))
+    slots.insert(before, 0)  # the token in each slot
+    truth = torch.empty_like(ours)
+    truth[:, slots] = peer_output(peer, tokens[:, slots], has_global=False)
+    if readout == "mean":
+        truth[:, 0] = sum(truth[:, patch] for patch in range(1, length)) / (length - 1)
+    torch.testing.assert_close(ours, truth, atol=1e-5, rtol=1e-5)
+
+
+def test_read_last_the_class_token_sees_half_a_window_per_layer():
+    torch.manual_seed(0)
+    model = Longformer(SMALL, GRID, window=6, readout="last").double().eval()
+    tokens = torch.randn(1, 15, SMALL.width, dtype=torch.float64)
+    before = model(tokens)[0, 0]
+    seen = []
+    for patch in range(1, 15):
+        other = tokens.clone()
+        other[0, patch] += torch.randn(SMALL.width, dtype=torch.float64)
+        seen.append(bool((model(other)[0, 0] - before).abs().max() > 1e-12))
+    assert seen == [False] * 8 + [True] * 6
+
+
+@pytest.mark.parametrize("readout", ["middle", "last", "mean"])
+def test_without_a_global_token_no_parameter_is_left_unused(readout):
+    model = Longformer(SMALL, GRID, readout=readout)
+    assert not any("global" in name for name, _ in model.named_parameters())
+    model(torch.randn(2, 9, SMALL.width))[:, 0].square().sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
 
 
 def test_every_parameter_of_hugging_faces_encoder_is_used():

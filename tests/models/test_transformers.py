@@ -68,6 +68,34 @@ def test_vit_equals_torchs_encoder_layers_with_copied_weights():
     torch.testing.assert_close(vit(tokens), expected)
 
 
+@pytest.mark.parametrize("readout", ["first", "middle", "last"])
+def test_vit_does_not_care_where_its_class_token_stands(readout):
+    torch.manual_seed(0)
+    model = ViT(SMALL, (2, 3), readout=readout).double().eval()
+    tokens = torch.randn(2, 7, 12, dtype=torch.float64)
+    slots = {"first": [0, 1, 2, 3, 4, 5, 6], "middle": [1, 2, 3, 0, 4, 5, 6], "last": [1, 2, 3, 4, 5, 6, 0]}
+    moved = tokens[:, slots[readout]]
+    for block in model.blocks:
+        moved = block(moved)
+    expected = torch.empty_like(moved)
+    expected[:, slots[readout]] = moved
+    torch.testing.assert_close(model(tokens), expected)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_with_mean_the_first_token_is_the_mean_of_the_others(name):
+    torch.manual_seed(0)
+    out = BACKBONES[name](SMALL, (2, 3), readout="mean")(torch.randn(2, 7, 12))
+    torch.testing.assert_close(out[:, 0], sum(out[:, patch] for patch in range(1, 7)) / 6)
+    assert not torch.allclose(out[:, 0], out[:, 1])
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_an_unknown_readout_is_named(name):
+    with pytest.raises(ValueError, match=r"unknown readout 'end'; choose from \['first', 'middle'"):
+        BACKBONES[name](SMALL, (2, 3), readout="end")
+
+
 def literal_attention(attention, x, table, u, v):
     """Relative attention of one image (L, D) by loops over heads, queries and keys; slot 0 is the class."""
     length, width = x.shape

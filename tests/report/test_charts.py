@@ -42,8 +42,8 @@ def test_bars_and_points_are_at_their_values(sweep):
     )
     axes = charts.learning_figure(results).axes[0]
     heights = {c.get_label(): c.lines[0].get_ydata()[0] for c in axes.containers}
-    assert heights["learned from it (REOrder)"] == pytest.approx(100 * correct_of(sweep, "learned").mean())
-    assert heights["equal noise, nothing learned"] == pytest.approx(100 * correct_of(sweep, "noise").mean())
+    assert heights["learned"] == pytest.approx(100 * correct_of(sweep, "learned").mean())
+    assert heights["equal noise"] == pytest.approx(100 * correct_of(sweep, "noise").mean())
     curves = charts.training_figure(results).axes[0]
     assert curves.lines[0].get_ydata().tolist() == pytest.approx([0, 10, 20])
 
@@ -109,7 +109,7 @@ def test_what_stands_side_by_side_is_of_the_same_seeds(tmp_path):
     results = collect(expand([tmp_path])).results
     axes = charts.learning_figure(results).axes[0]
     heights = {c.get_label(): c.lines[0].get_ydata().tolist() for c in axes.containers}
-    assert heights == {"fixed": pytest.approx([50, 50]), "learned from it (REOrder)": pytest.approx([60])}
+    assert heights == {"fixed": pytest.approx([50, 50]), "learned": pytest.approx([60])}
     curved = [r._replace(metrics=[{"validation_top1": 0.1 * (r.seed + 1)}]) for r in results]
     lines = charts.training_figure(curved).axes[0].lines
     assert [line.get_ydata().tolist() for line in lines] == [pytest.approx([10])] * 3

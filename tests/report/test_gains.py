@@ -21,7 +21,8 @@ def learned(kind, start, by_seed, policy="global", settings="", model="m", epoch
         keys = {"train.epochs": epochs, "model.name": model}
         order = {"global": f"learned from {start}", "noise": f"{start}, equal noise"}[policy] + settings
         a, b = np.arange(10) < 10 * max(0, difference), np.arange(10) < -10 * min(0, difference)
-        result = SimpleNamespace(seed=seed, summary=summary, order=order, correct=a, keys=keys)
+        reads = {"global": "learned", "noise": "equal noise"}[policy]
+        result = SimpleNamespace(seed=seed, summary=summary, order=order, correct=a, keys=keys, kind=reads)
         paired = SimpleNamespace(difference=difference)
         pairs.append(Pair(result, SimpleNamespace(correct=b), paired))
     return Comparison((model, "d", order), kind, "other", pairs)

@@ -14,7 +14,7 @@ from reorder.cli import app
 from reorder.report import result_tables
 from reorder.report import write as report
 from reorder.report.results import collect, expand
-from reorder.report.write import MOST_POLICIES, Options, policies_to_show, write_report
+from reorder.report.write import MOST_POLICIES, Options, policies_to_draw, write_report
 
 pytestmark = pytest.mark.slow  # it trains, or starts processes
 
@@ -29,16 +29,17 @@ def test_a_report_is_made_from_small_files_alone(sweep, tmp_path, monkeypatch):
         prior["orders"][name] = {"unigram": {"reduction": 20.0 + place, "reduction_sem": 0.1}, "entropy1": {}}
     (tmp_path / "prior.json").write_text(json.dumps(prior))
     options = Options(track=((1, 2),), priors=(tmp_path / "prior.json",))
-    page, made = write_report(expand([copy]), tmp_path / "report", options)
+    page, verdicts, made, _ = write_report(expand([copy]), tmp_path / "report", options)
     assert page.read_text().count("<table") >= 5
+    assert verdicts[0].startswith("vit mini on digits 4x4: The learned order is ")
     names = ["orders", "scans", "differences", "settings", "centre", "runs", "pairs"]
     assert [table.name for table in made] == names
     assert len((tmp_path / "report" / "runs.csv").read_text().splitlines()) == 14
     drawn = {path.name for path in (tmp_path / "report" / "figures").iterdir()}
-    for name in ("change", "learning", "compressibility", "curves", "coverage", "scans-4x4"):
+    for name in ("arms", "change", "learning", "compressibility", "curves", "coverage", "scans-4x4"):
         assert {f"{name}.png", f"{name}.svg"} <= drawn
     policy = "policy-vit-mini-digits-4x4-learned-from-row-seed-0"
-    assert {f"{policy}.png", f"{policy}.svg", f"{policy}.gif"} <= drawn
+    assert {f"{policy}.png", f"{policy}.svg"} <= drawn
     small = {"config.yaml", "summary.json", "metrics.jsonl", "correct.npy", "policy.npz"}
     assert {path.name for path in copy.rglob("*") if path.is_file()} == small
 
@@ -75,12 +76,11 @@ def test_the_command_takes_a_radius_a_prior_and_patches_to_follow(tmp_path):
 
 
 def test_too_many_policies_are_not_all_drawn_which_is_said(sweep):
-    learned = result_tables.policies(collect(expand([sweep])).results, [])
-    notes = []
-    assert [policy.result.seed for policy in policies_to_show(learned, notes)] == [0]
+    learned, _ = result_tables.policies(collect(expand([sweep])).results)
+    assert [policy.result.seed for policy in policies_to_draw(learned)[0]] == [0]
     many = [p._replace(result=p.result._replace(order=f"{n}")) for n in range(20) for p in learned]
     other = [p._replace(result=p.result._replace(model="mamba mini")) for p in many]
-    shown = policies_to_show(many + other, notes)
+    shown, (note,) = policies_to_draw(many + other)
     assert len(shown) == MOST_POLICIES
     assert [p.result.model for p in shown[:3]] == ["vit mini", "mamba mini", "vit mini"]
-    assert "Of 120 learned runs, the policies of 12 are drawn" in notes[-1]
+    assert "Of 120 learned runs, the policies of 12 are drawn" in note

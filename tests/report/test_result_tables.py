@@ -48,7 +48,7 @@ def test_what_is_compared_in_a_study_of_two_models_by_hand(study):
 
 def test_the_centre_table_has_each_start_and_all_of_them(sweep):
     results = collect(expand([sweep])).results
-    learned = result_tables.policies(results, [])
+    learned, _ = result_tables.policies(results)
     (start,) = result_tables.centre_table(learned, None).rows  # all starts are this one
     other = [
         p._replace(
@@ -82,7 +82,7 @@ def test_the_centre_table_has_each_start_and_all_of_them(sweep):
 
 
 def test_a_radius_that_misses_a_grid_leaves_it_out_and_says_so(sweep):
-    learned = result_tables.policies(collect(expand([sweep])).results, [])
+    learned, _ = result_tables.policies(collect(expand([sweep])).results)
     with pytest.raises(ValueError, match=r"no patch of a 4x4 grid lies within 0.5"):
         result_tables.centre_table(learned, 0.5)
     odd = [
@@ -170,7 +170,7 @@ def test_the_table_of_gains_has_each_number_under_its_heading(tmp_path):
 def test_the_time_of_runs_that_did_not_record_it_is_left_empty(tmp_path):
     old, new = make_run(tmp_path / "old"), make_run(tmp_path / "new", "column")
     new.write_summary(new.summary() | {"wall_seconds": 90.0})
-    table = result_tables.runs_table(collect([old, new]))
+    table = result_tables.runs_table(*collect([old, new]))
     cells = [dict(zip(table.headings, row, strict=True)) for row in table.rows]
     assert [cell["training steps (min)"].value for cell in cells] == [1, 1]
     assert [getattr(cell["wall time (min)"], "value", "") for cell in cells] == ["", 1.5]
@@ -190,8 +190,8 @@ def test_orders_that_a_trained_model_was_tried_in_are_shown(tmp_path):
         [],
     )
     write_table(tried, run.path / "evaluations")
-    collection = collect([run, other])
-    table = result_tables.other_orders_table(collection)
+    results = collect([run, other]).results
+    table = result_tables.other_orders_table(results)
     assert [dict(zip(table.headings, map(str, row), strict=True)) for row in table.rows] == [
         {
             "read in": name,
@@ -209,17 +209,18 @@ def test_orders_that_a_trained_model_was_tried_in_are_shown(tmp_path):
             ("row", "40.00 ± 1.25", "-10.00 ± 2.00", "<0.001", "0.25"),
         )
     ]
-    assert collection.notes == []
+    assert table.notes == []
     (run.path / "evaluations" / "sensitivity.csv").write_text("order,top-1 (%)\nrow,many\n")
-    assert result_tables.other_orders_table(collection).rows == []
-    assert "sensitivity.csv: left out, for it cannot be used: 'against own (points)'" in collection.notes[0]
+    table = result_tables.other_orders_table(results)
+    assert table.rows == []
+    assert "sensitivity.csv: left out, for it cannot be used: 'against own (points)'" in table.notes[0]
     longer = tried._replace(
         headings=(*tried.headings, "step"), rows=[(*row, Number(12, digits=0)) for row in tried.rows]
     )
     write_table(longer, run.path / "evaluations")
     run.write_metrics([line | {"step": 4 * line["epoch"]} for line in run.metrics()])
-    assert len(result_tables.other_orders_table(collect([run])).rows) == 2
+    assert len(result_tables.other_orders_table(collect([run]).results).rows) == 2
     run.write_metrics([line | {"step": 8 * line["epoch"]} for line in run.metrics()])  # it was made longer
-    collection = collect([run])
-    assert result_tables.other_orders_table(collection).rows == []
-    assert "it is of step 12, and the run has 24" in collection.notes[0]
+    table = result_tables.other_orders_table(collect([run]).results)
+    assert table.rows == []
+    assert "it is of step 12, and the run has 24" in table.notes[0]

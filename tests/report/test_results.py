@@ -10,7 +10,7 @@ from written_runs import GRID, IMAGES, correct_of, make_run
 
 from reorder.orders.files import save_order
 from reorder.report.results import by_order, collect, expand, order_name, top1
-from reorder.runs.statistics import fullest
+from reorder.runs.statistics import largest_block
 
 
 def test_a_sweeps_directory_is_expanded_to_its_runs(sweep):
@@ -167,12 +167,12 @@ def test_a_further_study_of_one_model_leaves_the_names_of_the_main_one(tmp_path)
     assert found["warm-row"] == ("digits 4x4", "learned from row, order.temperature=0.5")
 
 
-def test_the_fullest_comparison_is_that_of_all_subsets():
+def test_the_largest_block_is_that_of_all_subsets():
     """Against a search of all subsets: none that has two seeds makes more runs."""
     draw = np.random.default_rng(0)
     for _ in range(50):
         have = {name: set(np.flatnonzero(draw.random(4) < 0.7).tolist()) for name in "abcd"}
-        kept, shared = fullest(have)
+        kept, shared = largest_block(have)
         assert all(shared <= have[name] for name in kept)
         found = {}
         for size in (1, 2, 3, 4):
@@ -180,7 +180,7 @@ def test_the_fullest_comparison_is_that_of_all_subsets():
                 seeds = set.intersection(*(have[name] for name in names))
                 found[names] = (min(len(seeds), 2), size * len(seeds))
         assert (min(len(shared), 2), len(kept) * len(shared)) == max(found.values())
-    assert fullest({}) == fullest({"a": set()}) == ([], set())
+    assert largest_block({}) == largest_block({"a": set()}) == ([], set())
     have = {"row": {0, 1, 2}, "column": {0}}
-    assert fullest(have) == (["row"], {0, 1, 2})
-    assert fullest(have, least=2) == (["row", "column"], {0})
+    assert largest_block(have) == (["row"], {0, 1, 2})
+    assert largest_block(have, least=2) == (["row", "column"], {0})

@@ -16,9 +16,10 @@ from reorder.orders.disk import checksum
 from reorder.orders.schema import Unreadable, check
 from reorder.prior.cache import FACTS
 from reorder.report.comparisons import compare
-from reorder.report.page import page_data
+from reorder.report.page import Page, page_data
 from reorder.report.result_tables import policies
 from reorder.report.results import collect, expand, scan_name
+from reorder.report.verdicts import groups_of
 from reorder.report.write import report_tables
 from reorder.runs.directory import RunDir
 from reorder.runs.schemas import RESULT, SUMMARY, read
@@ -84,12 +85,13 @@ def test_each_key_of_a_summary_is_named_if_it_is_missing_or_wrong(run, key):
 
 def written(root):
     """All that a report says of runs, but for the drawings."""
-    collection = collect(expand([root]))
-    learned = policies(collection.results, collection.notes)
-    tables = report_tables(collection, compare(collection.results), learned, None)
-    data, missing = page_data(collection.results)
+    results, notes = collect(expand([root]))
+    learned, without = policies(results)
+    tables = report_tables(results, compare(results), learned, None, notes)
+    data, missing = page_data(Page("", [], [], [], results))
     json.dumps(data, allow_nan=False)
-    return [*collection.notes, *missing], tables
+    assert groups_of(results)
+    return [*notes, *without, *missing], tables
 
 
 def test_one_bad_file_among_many_runs_is_a_note_and_the_others_are_reported(tmp_path):
@@ -140,9 +142,9 @@ def test_a_policy_of_another_grid_is_not_shown(tmp_path, run):
     moments = [(0.0, "before training", 0.0, torch.zeros(4)), (1.0, "policy", 0.1, torch.zeros(4))]
     other.write_policy(moments, torch.arange(4))
     shutil.copy(other.path / "policy.npz", run.path / "policy.npz")
-    notes = []
-    assert policies(collect([run]).results, notes) == []
-    assert "policy.npz is of 4 patches, but the run reads" in notes[0]
+    found, (note,) = policies(collect([run]).results)
+    assert found == []
+    assert "policy.npz is of 4 patches, but the run reads" in note
 
 
 def test_an_order_of_unknown_origin_can_be_reported(tmp_path):

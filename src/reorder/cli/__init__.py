@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import reorder
-from reorder.cli import bench, coverage, evaluate, prior, report, scans, sweep, train
+from reorder.cli import bench, coverage, evaluate, prior, report, scans, search, sweep, train
 from reorder.data.progress import visible
 from reorder.training.signals import Stopped, requeue
 
@@ -63,6 +63,7 @@ def _root(
 
 COMMANDS = (
     train.train,
+    search.search,
     prior.prior,
     evaluate.evaluate,
     sweep.sweep,

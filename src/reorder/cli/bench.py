@@ -14,7 +14,7 @@ BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 def bench(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="backbones, codes, data, estimators, policy, prior; default: all."),
+        typer.Argument(help="backbones, codes, data, learners, policy, prior; default: all."),
     ] = None,
 ) -> None:
     """Measure parts of the program against a peer; needs a source checkout.

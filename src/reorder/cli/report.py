@@ -27,10 +27,10 @@ def report(
         typer.Option(help="Radius of the centre, in patches; default: a quarter of the shorter side."),
     ] = None,
 ) -> None:
-    """Compare runs: tables as Markdown, CSV and LaTeX, figures, animations of policies, and a page.
+    """Compare runs: a verdict, tables as Markdown, CSV and LaTeX, figures, and a page with a player.
 
-    Runs that are not finished, or have nothing to be compared with, are listed in the notes. Of every model,
-    dataset and start the policy of the first seed is drawn and animated, of many the first dozen.
+    The verdict says whether learned orders are better than row-major, with the paired error; verdict.json has
+    it in numbers. Runs that are not finished, or have nothing to be compared with, are listed in the notes.
 
     Example: `reorder report runs/row runs/spiral-1 -o report`
 
@@ -42,16 +42,10 @@ def report(
             raise ValueError(f"{path} is not a run directory, nor are there any in it")
     from reorder.data.progress import Display
     from reorder.report.results import expand
-    from reorder.report.tables import terminal_table
-    from reorder.report.write import Options, write_report
+    from reorder.report.write import Options, show_report, write_report
 
     options = Options(cells, radius, tuple(prior or []))
-    page, (first, *rest) = write_report(expand(runs), out, options)
-    display = Display()
-    display.console.print(terminal_table(first, shown=5))
-    for note in (note for table in rest if table.name == "runs" for note in table.notes):
-        display.say(f"note: {note}")
-    display.say(f"report: {page}")
+    show_report(write_report(expand(runs), out, options), Display())
 
 
 def _cell(text: str) -> tuple[int, int]:

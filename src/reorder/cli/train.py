@@ -56,8 +56,7 @@ def train(
     from reorder.data.progress import Display
     from reorder.data.ranks import join
     from reorder.experiments.comparison import compared_tasks, train_tasks
-    from reorder.report.tables import terminal_table
-    from reorder.report.write import write_report, write_run_figures
+    from reorder.report.write import show_report, write_report, write_run_figures
     from reorder.runs.directory import RunDir
     from reorder.training.continuing import continued, reopen
 
@@ -78,6 +77,4 @@ def train(
             runs = [task.directory for task in reversed(tasks)]
             for run in runs:
                 write_run_figures(run)
-            page, (first, *_) = write_report(runs, directory.path / "report")
-            display.console.print(terminal_table(first, shown=6))
-            display.say(f"report: {page}")
+            show_report(write_report(runs, directory.path / "report"), display)

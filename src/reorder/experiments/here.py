@@ -2,11 +2,11 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from rich.box import SIMPLE_HEAD
@@ -28,6 +28,21 @@ class Failed(Exception):
     status = 1
 
 
+class Process(Protocol):
+    """What trains a run."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+    def terminate(self) -> None: ...
+
+
+class Starter(Protocol):
+    def start(self, task: Task, lock: int, slot: int) -> Process:
+        """Start a locked run in a free slot of the machine."""
+
+
 class Machine:
     """How the cores, or the GPUs, of this machine are divided among `jobs` processes."""
 
@@ -45,11 +60,15 @@ class Machine:
         """What the process in a slot is to see."""
         return {"CUDA_VISIBLE_DEVICES": self.gpus[slot % len(self.gpus)]} if self.gpus else {}
 
+    def start(self, task: Task, lock: int, slot: int) -> Process:
+        """Start a locked run in a process of its own."""
+        return start(with_threads(task, self.threads), lock, [sys.executable], self.environment(slot))
+
 
 @dataclass
 class Working:
     task: Task
-    process: subprocess.Popen
+    process: Process
     slot: int
     began: float = field(default_factory=time.monotonic)
 
@@ -57,8 +76,8 @@ class Working:
 class Sweep:
     """Runs in all their states; `run()` brings them to an end."""
 
-    def __init__(self, tasks: list[Task], machine: Machine, console: Console):
-        self.machine, self.console = machine, console
+    def __init__(self, tasks: list[Task], machine: Machine, console: Console, starter: Starter | None = None):
+        self.machine, self.console, self.starter = machine, console, starter or machine
         self.total = len(tasks)
         self.done: set[str] = set()
         self.waiting: list[Task] = []
@@ -128,12 +147,7 @@ class Sweep:
                 self.fail(task, why)
                 return False
             again = f", after epoch {task.epochs_done}" if task.epochs_done else ""
-            process = start(
-                with_threads(task, self.machine.threads),
-                lock,
-                [sys.executable],
-                self.machine.environment(slot),
-            )
+            process = self.starter.start(task, lock, slot)
         finally:
             os.close(lock)
         self.working.append(Working(task, process, slot))
@@ -211,9 +225,11 @@ class Sweep:
         return Group(table, counts)
 
 
-def run_here(tasks: list[Task], machine: Machine, console: Console, command: str) -> None:
+def run_here(
+    tasks: list[Task], machine: Machine, console: Console, command: str, starter: Starter | None = None
+) -> None:
     """Train all runs that are not finished, and say how it ended; `command` is what continues them."""
-    sweep = Sweep(tasks, machine, console)
+    sweep = Sweep(tasks, machine, console, starter)
     if sweep.done:
         sweep.say(f"{len(sweep.done)} of {sweep.total} runs are finished already")
     try:

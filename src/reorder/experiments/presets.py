@@ -12,7 +12,6 @@ from pathlib import Path
 from reorder.config import Data, Experiment, Model, Order, Train, reading_of
 from reorder.orders.scans import SCANS
 
-
 # A Transformer-XL as a reader of a stream: the class token comes last and is a slot like any other, and each
 # of the four blocks of a mini model sees so many slots back: `memory` times four can reach the answer.
 STREAM = {"readout": "last", "segment": 1, "memory_gradient": True, "dropout": 0.0}
@@ -21,7 +20,7 @@ STREAM = {"readout": "last", "segment": 1, "memory_gradient": True, "dropout": 0
 def demo() -> Experiment:
     """A digit in clutter, of which a short memory sees 16 of 64 patches: the order decides which.
 
-        reorder train demo       (3 minutes on 2 cores; row-major 10%, chance, and the learned order above 90%)
+    reorder train demo    (3 minutes on 2 cores; row-major 10%, which is chance, the learned order 90%)
     """
     return Experiment(
         model=Model("transformer_xl", "mini", image_size=32, patch_size=4, options=STREAM | {"memory": 4}),
@@ -29,11 +28,11 @@ def demo() -> Experiment:
         train=Train(
             epochs=6,
             batch_size=32,
-            learning_rate=2e-3,
+            learning_rate=1e-3,
             warmup_epochs=0.3,
             compare=[*SCANS, "noise", "paper"],
         ),
-        order=Order(scan="row", policy="global"),
+        order=Order(scan="random", policy="global"),
     )
 
 
@@ -128,7 +127,7 @@ def for_300_epochs(base: Experiment) -> Experiment:
         reorder train --resume RUN train.epochs=300
     """
     stretch = 300 / base.train.epochs
-    warmup, policy, _ = base.order.curriculum
+    warmup, policy, *_ = base.order.curriculum
     order = replace(base.order, warmup_fraction=warmup / stretch, policy_fraction=policy / stretch)
     return replace(base, train=replace(base.train, epochs=300), order=order)
 

@@ -13,6 +13,7 @@ import torch
 
 from reorder.experiments.arguments import slurm_parameter
 from reorder.experiments.grids import Task, last_words, start, trouble
+from reorder.experiments.here import Failed
 
 MOST_TIMEOUTS = 100  # after which a job is no longer put back; it is the run's length in jobs
 TIMEOUT_MINUTES = 240
@@ -106,3 +107,15 @@ def submit(tasks: list[Task], folder: Path, options: list[str], cluster: str = "
         return []
     with executor.batch():
         return [executor.submit(Job(group)) for group in groups]
+
+
+def submit_and_wait(tasks: list[Task], folder: Path, options: list[str], cluster: str = "slurm") -> None:
+    """Submit all unfinished runs, and go on when their jobs have ended; raises Failed if a run has not."""
+    for job in submit(tasks, folder, options, cluster):
+        job.wait()
+    left = [task for task in tasks if not task.finished]
+    if left:
+        raise Failed(
+            f"{len(left)} of {len(tasks)} runs failed, the first: {left[0].directory.path}: "
+            f"{last_words(left[0])}; the same command continues"
+        )

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from reorder.config import Data, Experiment, Model, Train
 from reorder.experiments.presets import (
     BATCH_SIZES,
+    STREAM,
+    demo,
     for_300_epochs,
     paper,
     paper_reorder,
@@ -231,6 +233,52 @@ def laptop_readout() -> list[Planned]:
     ]
 
 
+# Slots that each of a mini model's four blocks remembers, by the side of the grid: a seventh, a third and two
+# thirds of the patches can reach the answer, or all.
+MEMORIES: dict[int, tuple[int | None, ...]] = {7: (2, 4, 8, None), 14: (7, 15, 30, None)}
+
+
+def stream(side: int, memory: int | None, seed: int = 0) -> Experiment:
+    """Fashion-MNIST read as a stream of patches by a Transformer-XL whose blocks remember so many slots."""
+    base = demo()
+    options = STREAM | ({"segment": None} if memory is None else {"memory": memory})
+    return replace(
+        base,
+        model=replace(base.model, image_size=28, patch_size=28 // side, options=options),
+        data=Data(name="idx", augment="none", train_images=10_000, validation_images=4_000),
+        train=replace(base.train, epochs=4, seed=seed, compare=False),
+    )
+
+
+def plain_mamba(side: int, seed: int = 0) -> Experiment:
+    """The same stream read by one scan of Mamba, whose memory fades."""
+    base = stream(side, None, seed)
+    model = replace(base.model, name="mamba", options={"scans": 1, "readout": "last", "drop_path": 0.0})
+    return replace(base, model=model)
+
+
+def orders_and_learners(base: Experiment) -> list[Planned]:
+    """A run in each scan and a random order, with equal noise, and learned, in the run and from its start."""
+    learner = with_order(base, "row", "global")
+    return [
+        *(Planned(with_order(base, scan)) for scan in (*SCANS, "random")),
+        Planned(with_order(base, "row", "noise")),
+        Planned(learner),
+        Planned(with_order(base, "row"), learned_from=learner),
+    ]
+
+
+def laptop_memory() -> list[Planned]:
+    """How much memory does a good order save? Scans, random and learned orders, by how much is seen."""
+    return [
+        plan
+        for side, memories in MEMORIES.items()
+        for seed in SEEDS
+        for base in (*(stream(side, memory, seed) for memory in memories), plain_mamba(side, seed))
+        for plan in orders_and_learners(base)
+    ]
+
+
 def laptop_quick() -> list[Planned]:
     """A bit of all on the digits, with one seed: orders, REOrder, its noise, random and learned orders."""
     orders = [plan for plan in paper_orders() if plan.experiment.data.name == "imagenet"]
@@ -249,6 +297,7 @@ STUDIES: dict[str, Callable[[], list[Planned]]] = {
     "laptop/no-flips": laptop_no_flips,
     "laptop/300-epochs": laptop_300_epochs,
     "laptop/readout": laptop_readout,
+    "laptop/memory": laptop_memory,
     "paper/orders": paper_orders,
     "paper/reorder": paper_reorders,
     "paper/noise": paper_noise,

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from reorder.models.backbones import BACKBONES, Longformer
 from reorder.models.classifier import Classifier, create_model
 from reorder.models.grid import grid_of
+from reorder.models.readout import class_token_place
+from reorder.orders.order import invert
 
 # B images, H heads, L = N + 1 tokens, D width
 
@@ -20,18 +22,28 @@ def attends(model: Classifier, images: Tensor) -> Tensor:
     """Whether token i attends to token j anywhere in the model, (L, L), read in raster order.
 
     As the paper's appendix does it: by the attention weights where a layer has them, by the pattern of
-    Longformer's windows, and otherwise by the gradient of outputs with respect to inputs.
+    Longformer's windows, and otherwise by the gradient of outputs with respect to inputs. Token 0 is the
+    class token, or what is read out in its place.
     """
     was_training = model.training
     model.eval()
     tokens = model.tokens(images).detach()
     if isinstance(model.backbone, Longformer):
-        found = model.backbone.attends(tokens.shape[1])
+        found = _by_token(model.backbone.attends(tokens.shape[1]), model.backbone.readout)
     elif any(hasattr(module, "weights") for module in model.backbone.modules()):
-        found = _by_weights(model.backbone, tokens)
+        found = _by_token(_by_weights(model.backbone, tokens), str(model.backbone.readout))
     else:
         found = _by_gradient(model.backbone, tokens)
     model.train(was_training)
+    return found
+
+
+def _by_token(found: Tensor, readout: str) -> Tensor:
+    """Which slots attend to which, (L, L), as tokens; a mean that is read out attends to all patches."""
+    slot_of = invert(class_token_place(len(found), readout))
+    found = found[slot_of][:, slot_of]
+    if readout == "mean":
+        found[0] = True
     return found
 
 

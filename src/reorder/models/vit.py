@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from reorder.models.layers import DropPath, Size, drop_path_rates, head_width, run_blocks
 from reorder.models.patches import initial_std
+from reorder.models.readout import check_readout, read_out
 
 # B images, L tokens, D width, H heads, d = D / H
 
@@ -61,7 +62,11 @@ class Block(nn.Module):
 
 
 class ViT(nn.Module):
-    """Tokens (B, L, D) to tokens (B, L, D); parameters are named as in timm's vision_transformer."""
+    """Tokens (B, L, D) to tokens (B, L, D); parameters are named as in timm's vision_transformer.
+
+    `readout`: with `mean` the patches' mean is returned in the place of the class token. Where that stands
+    makes no difference, so it is never moved.
+    """
 
     def __init__(
         self,
@@ -71,16 +76,17 @@ class ViT(nn.Module):
         dropout: float = 0.0,
         drop_path: float = 0.0,
         checkpointing: bool = False,
+        readout: str = "first",
     ):
         super().__init__()
-        self.checkpointing = checkpointing
+        self.checkpointing, self.readout = checkpointing, check_readout(readout)
         self.blocks = nn.ModuleList(
             Block(size.width, size.heads, dropout, rate) for rate in drop_path_rates(drop_path, size.depth)
         )
         self.apply(partial(_initialise, std=initial_std(size.width)))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return run_blocks(self.blocks, tokens, self.checkpointing)
+        return read_out(run_blocks(self.blocks, tokens, self.checkpointing), self.readout)
 
 
 def _initialise(module: nn.Module, std: float) -> None:

@@ -22,8 +22,8 @@ from reorder.orders.straight_through import Sampled
 # B images, N patches, K orders
 
 WARMUP_ORDERS = ("row", "init", "random")
-TIE = 0.01  # of the range that the logits of a start have: far below the noise
-REACH = 3.0  # temperatures that a logit may move by while the policy learns
+SPREAD = 2.0  # temperatures: how far apart the logits of a start are, for noise that mixes near patches
+REACH = 5.0  # temperatures that a logit may move by while the policy learns
 PAPERS_REACH = 0.75  # of the range from first to last patch: 1e-4 in 30 epochs of 250 steps of 5,120 images
 WIDEST, NARROWEST = 1.8, 0.18  # temperatures: the width of straight-through reading at the start and the end
 
@@ -108,9 +108,10 @@ class OrderLearner(nn.Module):
             ...
         learner.order()  # what to use at test time
 
-    The estimator decides what moves the policy (orders/estimators.py) and where it starts. By default,
-    `straight-through`, it starts with all orders alike, `init` only settling ties. `estimator="paper"` is the
-    paper's, which starts at `init`. Fractions and warm-up are the estimator's unless they are given.
+    It starts at `init`, by default a random order, which a model with a short memory reads better than any
+    scan. The estimator decides what moves the policy (orders/estimators.py): by default the gradient through
+    what is read; with `estimator="paper"` it is the paper's REINFORCE. Fractions and warm-up are the
+    estimator's unless they are given.
 
     The orders of a step are a function of (seed, step, logits), so that a resumed run continues with them;
     `state_dict` holds the logits and the baseline. Where torch.distributed is set up, rewards or gradients
@@ -127,7 +128,7 @@ class OrderLearner(nn.Module):
     def __init__(
         self,
         grid: tuple[int, int],
-        init: str | Tensor = "hilbert",
+        init: str | Tensor = "random",
         *,
         total_steps: int,
         warmup_fraction: float | None = None,
@@ -151,7 +152,7 @@ class OrderLearner(nn.Module):
         if self.warmup_order not in WARMUP_ORDERS:
             choices = ", ".join(WARMUP_ORDERS)
             raise ValueError(f"unknown warmup_order {self.warmup_order!r}; choose from {choices}")
-        start = named_order(init, grid)
+        start = named_order(init, grid, seed)
         self.policy = PlackettLuce.from_order(start)
         if estimator in SCORES:
             if baseline_start not in ("first", "zero"):
@@ -160,8 +161,7 @@ class OrderLearner(nn.Module):
             self.estimator = Reinforce(estimator, start_at_zero=baseline_start == "zero")
         else:
             self.estimator = Paired(orders_per_image) if estimator == "paired" else StraightThrough()
-            with torch.no_grad():
-                self.policy.logits.mul_(TIE)  # so that noise decides, and only ties are settled by the start
+            self.policy = PlackettLuce(scattered(start, SPREAD * peak_temperature))
         self.register_buffer("first", named_order("row", grid) if self.warmup_order == "row" else start)
         self.register_buffer("start", start, persistent=False)
         self.start_step, self.stop_step = curriculum.stage_steps(total_steps, warmup, policy)
@@ -295,6 +295,15 @@ class OrderLearner(nn.Module):
             found["baseline"] = baseline.value.item() if baseline.started else None
             found["advantage"] = baseline.advantage.item() if baseline.started else None
         return found
+
+
+def scattered(order: Tensor, spread: float) -> Tensor:
+    """Logits (N,) whose order this is, as far apart as sorted Gumbel noise times a spread would be."""
+    rank = torch.arange(len(order), dtype=torch.float64)
+    falling = -(-((rank + 0.5) / len(order)).log()).log().flip(0)
+    logits = torch.empty(len(order), device=order.device)
+    logits[order] = (max(spread, 1e-3) * falling).to(logits)
+    return logits
 
 
 def _check(total_steps: int, warmup: float, policy: float, peak_temperature: float, seed: int) -> None:

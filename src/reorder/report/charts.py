@@ -17,9 +17,12 @@ from reorder.config import Data, images_of
 from reorder.orders.scans import SCANS
 from reorder.report.comparisons import ROW, Comparison
 from reorder.report.figures import Curve, draw_curves, stage_spans
-from reorder.report.results import Name, Result, by_order, scan_name, start_of, top1
+from reorder.report.results import KINDS, Name, Result, by_order, scan_name, start_of, top1
+from reorder.report.verdicts import ROW as ROW_MAJOR
+from reorder.report.verdicts import Group
 from reorder.runs.schemas import read
 from reorder.runs.statistics import Mean
+from reorder.runs.verdict import Difference
 
 # Okabe and Ito's colours; a hatch or a marker says the same in print.
 COLOURS = {
@@ -35,17 +38,7 @@ OTHER_HATCHES = ("", "++", "oo")
 MOST_PANELS = 12  # of curves
 HATCHES = dict(zip(COLOURS, ("", "//", "..", "xx", "--", "\\\\"), strict=True))
 MARKERS = "osD^vPX*"
-POLICIES = {
-    "none": ("fixed", "#000000", "o"),
-    "noise": ("equal noise, nothing learned", "#E69F00", "s"),
-    "global": ("learned from it (REOrder)", "#0072B2", "^"),
-}
-STYLES = {
-    "none": ("fixed", "-"),
-    "noise": ("equal noise, nothing learned", ":"),
-    "global": ("learned from it (REOrder)", "--"),
-    "random": ("random every batch", "-."),
-}
+BEST_SCAN = "best other scan"
 LETTER = 0.085  # inches that a letter of a legend takes at most, on average
 ERRORS = "Bars: standard error over seeds, or over images where there is one seed."
 SHARED = "Means over the seeds that all orders of a model and dataset have; over all, if they share none."
@@ -91,12 +84,61 @@ def _legend(figure: Figure, found: dict[str, Any] | None = None, title: str = ""
     figure.set_size_inches(width, height + 0.2 * lines)
 
 
+def arms_figure(groups: Sequence[Group]) -> Figure | None:
+    """Every way to read against row-major: a row for each, or of several groups a row for each group."""
+    shown = [group for group in groups if group.arms]
+    if not shown:
+        return None
+    arms = [_arms_of(group) for group in shown]
+    names = list(dict.fromkeys(chain(*arms)))
+    rows = [
+        (f"{_wrapped(group.model, 28)}\n{group.data}", own) for group, own in zip(shown, arms, strict=True)
+    ]
+    if single := len(shown) == 1:
+        labels = {BEST_SCAN: f"{shown[0].best_scan}, the {BEST_SCAN}"}
+        zero = {ROW_MAJOR: Difference(0.0, 0.0, 0, 0)}
+        rows = [(f"row-major ({shown[0].row_top1:.1f}%)", zero)]
+        rows += [(_wrapped(labels.get(name, name), 24), {name: arms[0][name]}) for name in names]
+    heights = [max(0.12 * len(own), 0.18 * len(label.splitlines())) + 0.1 for label, own in rows]
+    figure = Figure(figsize=(4.4 if single else 5, 0.8 + len(rows) * max(heights)), layout="constrained")
+    axes = figure.subplots()
+    axes.axvline(0, color="black", linewidth=1)
+    for row, (_, own) in enumerate(rows):
+        for place, (name, found) in enumerate(own.items()):
+            y = row + 0.7 * ((place + 0.5) / len(own) - 0.5)
+            colour, marker = _arm_look(name, names)
+            axes.errorbar(
+                [found.points], [y], xerr=[found.sem], fmt=marker, color=colour, capsize=2, label=name
+            )
+    axes.set_yticks(range(len(rows)), [label for label, _ in rows], fontsize=9)
+    axes.set(ylim=(len(rows) - 0.4, -0.6), xlabel="top-1 against row-major (points)")
+    axes.grid(axis="x", color="#dddddd")
+    axes.set_axisbelow(True)
+    if not single:
+        _legend(figure)
+    return figure
+
+
+def _arms_of(group: Group) -> dict[str, Difference]:
+    """The arms of a group that are drawn: of the scans, the best."""
+    best = {BEST_SCAN: group.arms[group.best_scan]} if group.best_scan else {}
+    return best | {name: found for name, found in group.arms.items() if name not in SCANS}
+
+
+def _arm_look(name: str, names: list[str]) -> tuple[str, str]:
+    """The colour and marker of an arm: its kind's, or those of a fixed order."""
+    if look := KINDS.get("fixed" if name == ROW_MAJOR else name.partition(", ")[0]):
+        return look.colour, look.marker
+    number = [other for other in names if other.partition(", ")[0] not in KINDS].index(name)
+    return OTHERS[number % len(OTHERS)], "vP*"[number % 3]
+
+
 def change_figure(comparisons: Sequence[Comparison]) -> Figure | None:
     """Change in top-1 against row-major by model and fixed scan, a panel for each dataset."""
     shown: dict[str, dict[str, dict[str, Mean]]] = defaultdict(lambda: defaultdict(dict))
     for comparison in comparisons:
         summary = comparison.pairs[0].a.summary
-        if comparison.kind == ROW and summary["policy"] == "none":
+        if comparison.kind == ROW and comparison.pairs[0].a.kind == "fixed":
             model, data, _ = comparison.name
             shown[data][model][scan_name(summary)] = comparison.mean
     if not shown:
@@ -151,12 +193,11 @@ def _with_shared_seeds(groups: Mapping[Name, list[Result]]) -> dict[Name, list[R
 
 
 def _side_by_side(results: Sequence[Result]) -> dict[tuple[str, str], dict[str, dict[str, list[Mean]]]]:
-    """Top-1 by model and data, policy, and scan."""
-    groups = {name: g for name, g in by_order(results).items() if g[0].summary["policy"] in POLICIES}
+    """Top-1 by model and data, kind, and scan."""
+    groups = {name: g for name, g in by_order(results).items() if g[0].kind != "random every batch"}
     found: dict[tuple[str, str], dict[str, dict[str, list[Mean]]]] = defaultdict(lambda: defaultdict(dict))
     for (model, data, _), group in _with_shared_seeds(groups).items():
-        policy, scan = group[0].summary["policy"], scan_name(group[0].summary)
-        found[model, data][policy].setdefault(scan, []).append(top1(group))
+        found[model, data][group[0].kind].setdefault(scan_name(group[0].summary), []).append(top1(group))
     return found
 
 
@@ -165,18 +206,23 @@ def learning_figure(results: Sequence[Result]) -> Figure | None:
     shown = {
         name: found
         for name, found in _side_by_side(results).items()
-        if "global" in found and sum(len(means) for scans in found.values() for means in scans.values()) > 1
+        if found.keys() & {"learned", "Algorithm 1"}
+        and sum(len(means) for scans in found.values() for means in scans.values()) > 1
     }
     if not shown:
         return None
     figure, panels = _panels(len(shown), 3.6, 3.0)
     for axes, ((model, data), found) in zip(panels, shown.items(), strict=True):
-        starts = list(dict.fromkeys(scan for policy in ("global", "none") for scan in found.get(policy, {})))
+        starts = list(
+            dict.fromkeys(
+                scan for kind in ("learned", "Algorithm 1", "fixed") for scan in found.get(kind, {})
+            )
+        )
         starts.sort(key=lambda scan: list(SCANS).index(scan) if scan in SCANS else len(SCANS))
-        for place, (policy, (label, colour, marker)) in enumerate(POLICIES.items()):
+        for place, (kind, look) in enumerate(KINDS.items()):
             points = [
-                (starts.index(scan) + 0.22 * (place - 1), mean)
-                for scan, means in found.get(policy, {}).items()
+                (starts.index(scan) + 0.2 * (place - 1.5), mean)
+                for scan, means in found.get(kind, {}).items()
                 if scan in starts
                 for mean in means
             ]
@@ -185,9 +231,9 @@ def learning_figure(results: Sequence[Result]) -> Figure | None:
                     [x for x, _ in points],
                     [100 * mean.value for _, mean in points],
                     [_error(mean) for _, mean in points],
-                    fmt=marker,
-                    color=colour,
-                    label=label,
+                    fmt=look.marker,
+                    color=look.colour,
+                    label=kind,
                     capsize=2,
                     markersize=5,
                 )
@@ -212,7 +258,7 @@ class Prior(NamedTuple):
     def fits(self, result: Result) -> bool:
         """Whether a run reads a fixed order of these data and this grid."""
         same = self.images in (None, result.keys["data.root"]) and result.grid == self.grid
-        return same and result.summary["policy"] == "none"
+        return same and result.kind == "fixed"
 
 
 class Point(NamedTuple):
@@ -249,7 +295,7 @@ def prior_notes(results: Sequence[Result], priors: Mapping[Path, Prior]) -> list
         for path, prior in priors.items()
         if not any(map(prior.fits, results))
     ]
-    fixed = [result for result in results if result.summary["policy"] == "none"]
+    fixed = [result for result in results if result.kind == "fixed"]
     lacking = [result.data for result in fixed if not any(prior.fits(result) for prior in priors.values())]
     return notes + [f"{data}: no --prior of it was given." for data in dict.fromkeys(lacking) if priors]
 
@@ -323,11 +369,9 @@ def training_figure(results: Sequence[Result]) -> Figure | None:
         epochs = min(map(len, top1s))
         if (model, data) not in panels and len(panels) == MOST_PANELS:
             continue
-        summary = group[0].summary
-        policy, start = summary["policy"], scan_name(summary)
-        label, style = STYLES[policy]
-        styles[label] = style
-        name = label if policy == "random" else start
+        kind, style = group[0].kind, KINDS[group[0].kind].line
+        styles[kind] = style
+        name = kind if kind == "random every batch" else scan_name(group[0].summary)
         if name not in COLOURS and name not in others:
             others.append(name)
         colour = COLOURS.get(name) or OTHERS[others.index(name) % len(OTHERS)]

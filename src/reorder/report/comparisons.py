@@ -14,7 +14,7 @@ from reorder.runs.statistics import (
     Mean,
     PairedDifference,
     blocked_f_test,
-    fullest,
+    largest_block,
     mean_over_seeds,
     paired_difference,
     seeds_left_out,
@@ -94,12 +94,9 @@ def _one_side(seeds: list[int]) -> str:
 
 def _asked(kind: str, result: Result) -> bool:
     """Whether runs like this one are compared in this way."""
-    summary = result.summary
-    if summary["policy"] == "noise":
+    if result.kind == "equal noise":
         return kind in (ROW, START)
-    return summary["policy"] == "global" or (
-        kind == ROW and (summary["policy"], start_of(summary)) != ("none", "row")
-    )
+    return result.learns or (kind == ROW and (result.kind, start_of(result.summary)) != ("fixed", "row"))
 
 
 def _suits(kind: str, result: Result, other: Result) -> bool:
@@ -211,7 +208,7 @@ def sensitivities(results: Sequence[Result]) -> tuple[list[Sensitivity], list[st
         if len(scans) == 1:
             continue
         have = {scan: set(of) for scan, of in scans.items()}
-        kept, seeds = fullest(have, least=2)
+        kept, seeds = largest_block(have, least=2)
         if len(kept) < 2 or len(seeds) < 2:
             notes.append(f"{model}, {data}: no test, which takes two scans with two seeds in common.")
             continue

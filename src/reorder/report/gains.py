@@ -10,14 +10,14 @@ import numpy as np
 from reorder.report.comparisons import BEST, NOISE, ROW, START, Comparison, Pair, pair_up
 from reorder.report.evaluation import TRAINING_ONLY
 from reorder.report.results import SETTINGS, Result, by_order, extra_keys, settings_of, start_of
-from reorder.runs.statistics import Mean, fullest, mean_over_seeds, seeds_left_out
+from reorder.runs.statistics import Mean, largest_block, mean_over_seeds, seeds_left_out
 
 # n images
 
 LEARNED = "learned"
-ASKED = ((LEARNED, START), (LEARNED, NOISE), (LEARNED, ROW), (LEARNED, BEST), (NOISE, START))
+EXPLORED = (LEARNED, "Algorithm 1", NOISE)
+ASKED = [(what, against) for what in EXPLORED[:2] for against in (START, NOISE, ROW, BEST)] + [(NOISE, START)]
 COMMON = ("data.", "train.epochs", *SETTINGS)
-OF_POLICY = {"global": LEARNED, "noise": NOISE}
 
 Pairs = dict[str, dict[int, Pair]]  # by start or order, and by seed
 
@@ -58,7 +58,7 @@ def _restricted(pairs: Pairs, names: Iterable[str], seeds: Iterable[int]) -> Pai
 def _whole(about: str, pairs: Pairs) -> tuple[Pairs, list[str]]:
     """The starts or orders that share most seeds, with those seeds; and a note on what that leaves out."""
     have = {name: set(of_seeds) for name, of_seeds in pairs.items()}
-    kept, seeds = fullest(have)
+    kept, seeds = largest_block(have)
     return _restricted(pairs, kept, seeds), seeds_left_out(about, have, kept, seeds)
 
 
@@ -67,11 +67,11 @@ def gains(comparisons: Sequence[Comparison]) -> tuple[list[Gain], list[str]]:
 
     By model, and over all models but the ViT, which cannot tell orders apart.
     """
-    explored: dict[str, dict[tuple[str, str, str], dict[str, Pairs]]] = {LEARNED: {}, NOISE: {}}
+    explored: dict[str, dict[tuple[str, str, str], dict[str, Pairs]]] = {what: {} for what in EXPLORED}
     for name, kind, _, pairs in comparisons:
         first = pairs[0].a
-        if what := OF_POLICY.get(first.summary["policy"]):
-            kinds = explored[what].setdefault((name[0], settings_of(first), name[1]), {})
+        if first.kind in explored:
+            kinds = explored[first.kind].setdefault((name[0], settings_of(first), name[1]), {})
             starts = kinds.setdefault(kind, {})
             starts.setdefault(start_of(first.summary), {pair.a.seed: pair for pair in pairs})
     found, notes = [], []
@@ -112,7 +112,7 @@ def _pooled(
         model: {(start, seed) for start, of_seeds in pairs.items() for seed in of_seeds}
         for model, pairs in models.items()
     }
-    kept, shared = fullest(have, least=2)
+    kept, shared = largest_block(have, least=2)
     about = f"{data}, {what} against {against}"
     if len(kept) < 2:
         return [], [f"{about}: no mean over models, for they share no start and seed."]

@@ -1,17 +1,11 @@
-"""Drawings of how a policy moved: a sequence of maps, tracked patches, and an animation."""
-
-import io
-from pathlib import Path
+"""Drawings of how a policy moved: a sequence of maps, and tracked patches."""
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
-from PIL import Image
 
-from reorder.orders.disk import replace_file
 from reorder.report.evolution import Evolution, cell_name
 
 # N patches, M moments of a run
@@ -101,39 +95,3 @@ def _draw_tracks(axes: Axes, found: Evolution, patches: list[int]) -> None:
         title="slots of the tracked patches",
         ylim=(-0.04 * last - 0.5, 1.04 * last + 0.5),
     )
-
-
-def write_animation(found: Evolution, patches: list[int], path: Path, most: int = 24) -> None:
-    """A GIF of logits, slots and tracked patches, at most so many moments, whole or not at all."""
-    figure = Figure(figsize=(9.6, 3.2), layout="constrained", dpi=80)
-    canvas = FigureCanvasAgg(figure)
-    logits, slots, tracks = figure.subplots(1, 3)
-    shown = [
-        (_map(logits, found.logits[0], found, found.logits.min(), found.logits.max()), found.logits),
-        (_map(slots, found.slot_of[0], found, 0, found.slot_of.shape[1] - 1, "cividis_r"), found.slot_of),
-    ]
-    for axes, (picture, _), label in zip((logits, slots), shown, ("logit", "slot"), strict=True):
-        figure.colorbar(picture, ax=axes, label=label, shrink=0.8)
-        _mark(axes, found, patches)
-    _draw_tracks(tracks, found, patches)
-    now = tracks.axvline(0, color="#444444", linewidth=1)
-    title = logits.set_title(when(found, 0), fontsize=10)
-    canvas.draw()
-    figure.set_layout_engine("none")  # laid out once: frames must not wobble
-    frames = []
-    for moment in chosen_moments(found.logits, most):
-        for picture, values in shown:
-            picture.set_data(values[moment].reshape(found.grid))
-        title.set_text(when(found, moment))
-        now.set_xdata([found.epochs[moment]] * 2)
-        canvas.draw()
-        frames.append(Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()).quantize(96))
-    replace_file(path, as_gif(frames))
-
-
-def as_gif(frames: list[Image.Image]) -> bytes:
-    """Frames that repeat, with a rest at the end."""
-    buffer = io.BytesIO()
-    pause = [200] * (len(frames) - 1) + [2000]
-    frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:], duration=pause, loop=0)
-    return buffer.getvalue()

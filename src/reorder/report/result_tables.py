@@ -11,7 +11,6 @@ from reorder.report.comparisons import Compared, Comparison, sensitivities
 from reorder.report.evolution import Evolution, central, centre_shift, evolution
 from reorder.report.gains import Gain, gains, setting_changes
 from reorder.report.results import (
-    Collection,
     Name,
     Result,
     by_order,
@@ -22,7 +21,14 @@ from reorder.report.results import (
     top1,
 )
 from reorder.report.tables import Cell, Number, PValue, Table, from_csv
-from reorder.runs.statistics import Mean, fullest, mean_over_seeds, p_value, seeds_left_out, student_interval
+from reorder.runs.statistics import (
+    Mean,
+    largest_block,
+    mean_over_seeds,
+    p_value,
+    seeds_left_out,
+    student_interval,
+)
 
 IMAGES = "by bootstrap over the validation images; it does not include the variation between seeds"
 COSTS = ("images/s", "parameters", "training steps (min)", "wall time (min)")
@@ -30,10 +36,10 @@ COMPARED = ("order", "compared with", "which is", "model", "difference (points)"
 JUDGED = ("95% from", "to", "p")
 
 
-def runs_table(collection: Collection) -> Table:
-    """A row per run."""
+def runs_table(results: Sequence[Result], notes: list[str]) -> Table:
+    """A row per run, and notes on what was left out."""
     rows: list[tuple[Cell, ...]] = []
-    for result in sorted(collection.results, key=rank):
+    for result in sorted(results, key=rank):
         summary = result.summary
         rows.append(
             (
@@ -50,8 +56,7 @@ def runs_table(collection: Collection) -> Table:
         )
     headings = ("order", "model", "top-1 (%)", "data", "seed", "top-5 (%)", *COSTS)
     caption = f"Every run. After ± stands the standard error {IMAGES}."
-    notes = collection.notes + _untimed(collection.results)
-    return Table("runs", caption, headings, rows, notes)
+    return Table("runs", caption, headings, rows, notes + _untimed(results))
 
 
 def orders_table(results: Sequence[Result]) -> Table:
@@ -175,10 +180,10 @@ def sensitivity_table(results: Sequence[Result]) -> Table:
         rows.append(
             (
                 found.model,
+                Number(100 * (found.means[best] - found.means[worst]), 100 * found.error),
                 PValue(found.p_value),
                 best,
                 worst,
-                Number(100 * (found.means[best] - found.means[worst]), 100 * found.error),
                 Number(100 * found.between),
                 found.data,
                 Number(len(found.means), digits=0),
@@ -191,7 +196,7 @@ def sensitivity_table(results: Sequence[Result]) -> Table:
         "scans, pooled over all; the best and the worst of several differ by more than that by chance alone. "
         "Between scans: the standard deviation that chance does not explain."
     )
-    headings = ("model", "p", "best", "worst", "best - worst (points)", "between scans", "data", "scans")
+    headings = ("model", "best - worst (points)", "p", "best", "worst", "between scans", "data", "scans")
     return Table("scans", caption, (*headings, "seeds"), rows, notes)
 
 
@@ -215,15 +220,16 @@ def pairs_table(compared: Compared) -> Table:
 OTHER_ORDERS = ("top-1 (%)", "against own (points)", "p", "tau with own")
 
 
-def other_orders_table(collection: Collection) -> Table:
+def other_orders_table(results: Sequence[Result]) -> Table:
     """A row per run and order that `reorder evaluate --sensitivity` has tried it in."""
     rows: list[tuple[Cell, ...]] = []
-    for result in sorted(collection.results, key=rank):
+    notes = []
+    for result in sorted(results, key=rank):
         path = result.run.path / "evaluations" / "sensitivity.csv"
         try:
             tried = _tried(path, result) if path.exists() else []
         except (OSError, ValueError, KeyError, csv.Error) as error:
-            collection.notes.append(f"{path}: left out, for it cannot be used: {error}.")
+            notes.append(f"{path}: left out, for it cannot be used: {error}.")
             continue
         seed = Number(result.seed, digits=0)
         rows += [(order, result.order, result.model, *found, result.data, seed) for order, *found in tried]
@@ -233,7 +239,7 @@ def other_orders_table(collection: Collection) -> Table:
         "Kendall's, 1 for the same order."
     )
     headings = ("read in", "trained in", "model", *OTHER_ORDERS, "data", "seed")
-    return Table("other-orders", caption, headings, rows, [])
+    return Table("other-orders", caption, headings, rows, notes)
 
 
 def _tried(path: Path, result: Result) -> list[tuple[Cell, ...]]:
@@ -260,11 +266,11 @@ class Policy(NamedTuple):
     initial: np.ndarray
 
 
-def policies(results: Sequence[Result], notes: list[str]) -> list[Policy]:
-    """The runs that learn an order; those without a policy.npz are noted."""
-    found = []
+def policies(results: Sequence[Result]) -> tuple[list[Policy], list[str]]:
+    """The runs that learn an order, and notes on those without a policy.npz."""
+    found, notes = [], []
     for result in sorted(results, key=rank):
-        if result.summary["policy"] == "global":
+        if result.learns:
             try:
                 history = policy_of(result)
             except ValueError as error:
@@ -272,7 +278,7 @@ def policies(results: Sequence[Result], notes: list[str]) -> list[Policy]:
                 continue
             moved = evolution(history.epochs, history.logits, history.initial, result.grid)
             found.append(Policy(result, moved, history.initial))
-    return found
+    return found, notes
 
 
 def _without_centre(
@@ -309,7 +315,7 @@ def centre_table(learned: Sequence[Policy], radius: float | None) -> Table:
         starts.setdefault(whole, {}).setdefault(start_of(result.summary), by_seed)
     for name, several in starts.items():
         have = {start: set(by_seed) for start, by_seed in several.items()}
-        kept, seeds = fullest(have)
+        kept, seeds = largest_block(have)
         if len(several) > 1:
             notes += seeds_left_out(", ".join(name), have, kept, seeds)
         if len(kept) > 1:

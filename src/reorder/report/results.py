@@ -24,6 +24,25 @@ Named = TypeVar("Named", bound=Hashable)
 Had = TypeVar("Had", bound=Hashable)
 
 
+class Look(NamedTuple):
+    """How runs of a kind are drawn; the marker and the line say in print what the colour says."""
+
+    colour: str
+    marker: str
+    line: str
+
+
+# All ways to read that a report names, in the order in which it lists them; colours are Okabe and Ito's.
+KINDS = {
+    "fixed": Look("#000000", "o", "-"),
+    "equal noise": Look("#E69F00", "s", ":"),
+    "Algorithm 1": Look("#009E73", "D", "--"),
+    "learned": Look("#0072B2", "^", "--"),
+    "random every batch": Look("#D55E00", "X", "-."),
+}
+FIXED_KINDS = {"none": "fixed", "noise": "equal noise", "random": "random every batch"}  # all others learn
+
+
 class Result(NamedTuple):
     """A finished run: runs with equal model, data and order differ in nothing but the seed."""
 
@@ -39,6 +58,18 @@ class Result(NamedTuple):
     @property
     def seed(self) -> int:
         return int(self.summary["seed"])
+
+    @property
+    def kind(self) -> str:
+        """The way in which it reads, a key of `KINDS`."""
+        policy = self.keys["order.policy"]
+        if policy in FIXED_KINDS:
+            return FIXED_KINDS[policy]
+        return "Algorithm 1" if self.keys["order.estimator"] == "paper" else "learned"
+
+    @property
+    def learns(self) -> bool:
+        return self.kind in ("Algorithm 1", "learned")
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -72,7 +103,7 @@ def _run_directories(path: Path) -> Iterable[RunDir]:
 
 
 def collect(runs: Sequence[RunDir]) -> Collection:
-    """The results of finished runs; the others are noted, and only if there is no other refused."""
+    """The results of finished runs, and notes on what is left out; refused if no run is finished."""
     results: list[Result] = []
     notes: list[str] = []
     for run in runs:
@@ -85,13 +116,16 @@ def collect(runs: Sequence[RunDir]) -> Collection:
         except (ValueError, OSError) as error:
             notes.append(f"{run.path}: left out, for {error}.")
             continue
-        results.append(_result(run, summary, experiment, notes))
+        result, unreadable = _result(run, summary, experiment)
+        results.append(result)
+        notes += unreadable
     if not results:
         raise ValueError(f"none of the runs is finished: {' '.join(notes)}")
     results = _told_apart(results, "data", lambda r: (r.model, r.data), NOT_ORDER)
     results = _told_apart(results, "order", lambda r: (r.model, r.data, _way_to_read(r)), SETTINGS)
     results = _told_apart(results, "order", lambda r: (r.model, r.data, r.order), START, usual=False)
-    return Collection(*_once(results, notes))
+    results, repeated = _once(results)
+    return Collection(results, notes + repeated)
 
 
 def _check_same_run(summary: dict[str, Any], experiment: Experiment) -> None:
@@ -116,8 +150,8 @@ def _why_unfinished(run: RunDir) -> str:
     return f"not finished, {done} epochs done{said}"
 
 
-def _result(run: RunDir, summary: dict[str, Any], experiment: Experiment, notes: list[str]) -> Result:
-    """A finished run; files that cannot be read are noted."""
+def _result(run: RunDir, summary: dict[str, Any], experiment: Experiment) -> tuple[Result, list[str]]:
+    """A finished run, and notes on files that cannot be read."""
     model, data = experiment.model, experiment.data
     options = [f"{key}={value}" for key, value in sorted(model.options.items())]
     rows, columns = summary["grid"]
@@ -127,7 +161,7 @@ def _result(run: RunDir, summary: dict[str, Any], experiment: Experiment, notes:
         digest = hashlib.sha256(json.dumps(summary["order"]).encode()).hexdigest()
         keys["order.scan"] += f" ({digest[:8]})"
     keys["data.root"] = images_of(data)
-    correct, metrics = None, []
+    correct, metrics, notes = None, [], []
     try:
         correct = run.correct()
         if len(correct) != summary.get("validation_images", len(correct)):
@@ -139,16 +173,9 @@ def _result(run: RunDir, summary: dict[str, Any], experiment: Experiment, notes:
         metrics = run.metrics()
     except ValueError as error:
         notes.append(f"{run.path}: without a curve, for {error}.")
-    return Result(
-        run,
-        summary,
-        keys,
-        " ".join([model.name, model.size, *options]),
-        f"{images_of(data)} {rows}x{columns}",
-        order_name(summary),
-        correct,
-        metrics,
-    )
+    names = (" ".join([model.name, model.size, *options]), f"{images_of(data)} {rows}x{columns}")
+    order = order_name(summary, experiment.order.estimator)
+    return Result(run, summary, keys, *names, order, correct, metrics), notes
 
 
 def policy_of(result: Result) -> History:
@@ -156,7 +183,7 @@ def policy_of(result: Result) -> History:
     history, path = result.run.policy(), result.run.path / "policy.npz"
     if len(history.initial) != math.prod(result.grid):
         raise ValueError(f"{path} is of {len(history.initial)} patches, but the run reads {result.grid}")
-    if result.summary["policy"] == "global" and not history.logits.shape[1]:
+    if result.learns and not history.logits.shape[1]:
         raise ValueError(f"{path} has no logits, but the run learned an order")
     return history
 
@@ -185,14 +212,14 @@ def scan_name(summary: dict[str, Any]) -> str:
     return path.parent.name if path.name == "order.json" and path.parent.name else path.name
 
 
-def order_name(summary: dict[str, Any]) -> str:
+def order_name(summary: dict[str, Any], estimator: str = "") -> str:
     """What a run reads in: a fixed scan, what was learned from one, or any order."""
-    return reading_of(summary["policy"], scan_name(summary))
+    return reading_of(summary["policy"], scan_name(summary), estimator)
 
 
 def settings_of(result: Result) -> str:
     """What tells a run's order from others with the same start, as text to append; mostly nothing."""
-    return result.order.removeprefix(order_name(result.summary))
+    return result.order.removeprefix(order_name(result.summary, result.keys.get("order.estimator", "")))
 
 
 def extra_keys(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
@@ -206,9 +233,8 @@ NOT_ORDER = ("model.", "data.", "train.")
 
 
 def _way_to_read(result: Result) -> str:
-    """A run's policy; a policy and its control are of a kind."""
-    policy = result.summary["policy"]
-    return "global" if policy == "noise" else str(policy)
+    """A run's kind; learning and its control are of one."""
+    return "learned" if result.kind == "equal noise" else result.kind
 
 
 def _told_apart(
@@ -251,8 +277,9 @@ def _usual(key: str, members: list[Result], of_all_models: list[Result]) -> str 
     return None if (own[first], others[first]) == (own[second], others[second]) else first
 
 
-def _once(results: list[Result], notes: list[str]) -> tuple[list[Result], list[str]]:
-    """The same without runs that repeat another one, which are noted."""
+def _once(results: list[Result]) -> tuple[list[Result], list[str]]:
+    """The same without runs that repeat another one, and notes on these."""
+    notes = []
     kept: dict[tuple[str, str, str, int], Result] = {}
     for result in results:
         name = (result.model, result.data, result.order, result.seed)
@@ -261,7 +288,7 @@ def _once(results: list[Result], notes: list[str]) -> tuple[list[Result], list[s
             fixed = result.summary["policy"] == "none"
             other = fixed and result.summary["order"] != first.summary["order"]
             why = "reads another order of the same name" if other else "is the same run"
-            notes = [*notes, f"{result.run.path}: left out, for {first.run.path} {why}."]
+            notes.append(f"{result.run.path}: left out, for {first.run.path} {why}.")
         else:
             kept[name] = result
     return list(kept.values()), notes
@@ -280,13 +307,13 @@ def by_order(results: Sequence[Result]) -> dict[Name, list[Result]]:
 
 def rank(result: Result) -> tuple[Any, ...]:
     """Where a run stands in tables: by data, model, policy and scan as the documents list them, then seed."""
-    models, policies, scans = list(BACKBONES), ["none", "noise", "global", "random"], list(SCANS)
+    models, kinds, scans = list(BACKBONES), list(KINDS), list(SCANS)
     scan = result.summary["scan"]
     return (
         _natural(result.data),
         models.index(result.summary["model"]),
         _natural(result.model),
-        policies.index(result.summary["policy"]),
+        kinds.index(result.kind),
         scans.index(scan) if scan in scans else len(scans),
         _natural(result.order),
         result.seed,

@@ -50,6 +50,14 @@ def numeric_columns(table: Table) -> list[bool]:
     return [any(isinstance(row[i], Number) for row in table.rows) for i in range(len(table.headings))]
 
 
+def varied_columns(table: Table) -> tuple[list[int], str]:
+    """The first column and those that differ between rows, and what is the same in all rows, as text."""
+    columns = [{str(row[i]) for row in table.rows} for i in range(len(table.headings))]
+    varied = [i for i, cells in enumerate(columns) if i == 0 or len(table.rows) == 1 or len(cells) > 1]
+    same = [f"{heading} {table.rows[0][i]}" for i, heading in enumerate(table.headings) if i not in varied]
+    return varied, "; ".join(same)
+
+
 def to_markdown(table: Table) -> str:
     """A pipe table between its caption and its notes."""
     body = markdown_rows(table.headings, table.rows)
@@ -160,25 +168,21 @@ def terminal_table(table: Table, shown: int | None = None) -> rich.table.Table:
 
     What is the same in all rows is said once, below.
     """
-    texts = [[str(cell) for cell in row[:shown]] for row in table.rows]
-    columns, numeric = list(zip(*texts, strict=True)), numeric_columns(table)
-    varied = [n for n, cells in enumerate(columns) if n == 0 or len(texts) == 1 or len(set(cells)) > 1]
-    same = [f"{table.headings[n]} {cells[0]}" for n, cells in enumerate(columns) if n not in varied]
-    drawn = rich.table.Table(
-        *(table.headings[n] for n in varied),
-        box=SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        collapse_padding=True,
-    )
-    drawn.caption, drawn.caption_justify = "; ".join(same) or None, "left"
-    for column, place in zip(drawn.columns, varied, strict=True):
-        unbroken = columns[place] if numeric[place] else " ".join(columns[place]).split()
-        column.min_width = max(map(len, unbroken), default=0)
-        column.overflow = "fold"  # names are worth a second line
-        column.justify = "right" if numeric[place] else "left"
-    for row in texts:
-        drawn.add_row(*(row[n] for n in varied))
+    first = table._replace(headings=table.headings[:shown], rows=[row[:shown] for row in table.rows])
+    (varied, same), numeric = varied_columns(first), numeric_columns(first)
+    drawn = rich.table.Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+    drawn.caption, drawn.caption_justify = same or None, "left"
+    for place in varied:
+        cells = [str(row[place]) for row in table.rows]
+        unbroken = cells if numeric[place] else " ".join(cells).split()
+        drawn.add_column(
+            table.headings[place],
+            min_width=max(map(len, unbroken), default=0),
+            overflow="fold",  # names are worth a second line
+            justify="right" if numeric[place] else "left",
+        )
+    for row in table.rows:
+        drawn.add_row(*(str(row[place]) for place in varied))
     return drawn
 
 

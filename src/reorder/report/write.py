@@ -1,4 +1,4 @@
-"""From run directories to what people read: tables, figures, animations, and a page."""
+"""From run directories to what people read: a verdict, tables, figures, and a page."""
 
 import itertools
 import re
@@ -8,12 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from reorder.data.progress import Display
 from reorder.models.coverage import coverage
 from reorder.orders.disk import replace_file
-from reorder.report import charts, figures, page, policy_figures, tables
+from reorder.report import charts, figures
 from reorder.report.comparisons import Compared, compare
 from reorder.report.evolution import check_cells, tracked_patches
 from reorder.report.figures import MOST_BANDS, Picture
+from reorder.report.page import Page, write_page
+from reorder.report.policy_figures import evolution_figure
 from reorder.report.result_tables import (
     Policy,
     centre_table,
@@ -27,9 +30,11 @@ from reorder.report.result_tables import (
     sensitivity_table,
     settings_table,
 )
-from reorder.report.results import Collection, Result, collect, policy_of
-from reorder.report.tables import Table
+from reorder.report.results import Result, collect, policy_of
+from reorder.report.tables import Table, terminal_table, write_table
+from reorder.report.verdicts import Group, groups_of, main_group
 from reorder.runs.directory import RunDir
+from reorder.runs.verdict import write_verdict
 
 
 class Options(NamedTuple):
@@ -40,23 +45,38 @@ class Options(NamedTuple):
     priors: tuple[Path, ...] = ()  # files with the compressibility of each scan, one for every grid
 
 
-MOST_POLICIES = 12  # drawn and animated; each takes seconds
+ARMS = (
+    "On the same seeds and validation images, each the mean over its starts. Bars: the larger of the "
+    "standard errors over seeds and over images. The best other scan is chosen after the fact."
+)
+SAY_WHY = ("differences", "scans", "other-orders")  # tables whose notes say why they have no row
 
 
-def policies_to_show(learned: Sequence[Policy], notes: list[str]) -> list[Policy]:
-    """The first seed of every start of every model and dataset; of too many, the first starts of each."""
+class Report(NamedTuple):
+    page: Path
+    verdicts: list[str]  # the main group's, then a sentence on each other group
+    tables: list[Table]  # the first is what a reader looks for
+    notes: list[str]  # what was left out, and why
+
+
+MOST_POLICIES = 12  # drawn; each takes seconds
+MOST_LINES = 30  # of a table on the terminal
+IN_PLAYER = ("curves", "policy")  # beginnings of figures that the page's player and curves stand for
+
+
+def policies_to_draw(learned: Sequence[Policy]) -> tuple[list[Policy], list[str]]:
+    """The first seed of every start of every model and dataset, of many the first starts; and notes."""
     starts: dict[tuple[str, str], dict[str, Policy]] = {}
     for policy in learned:
         result = policy.result
         starts.setdefault((result.model, result.data), {}).setdefault(result.order, policy)
     turns = itertools.zip_longest(*(found.values() for found in starts.values()))
     shown = [policy for turn in turns for policy in turn if policy is not None]
-    if len(learned) > len(shown[:MOST_POLICIES]):
-        notes.append(
-            f"Of {len(learned)} learned runs, the policies of {len(shown[:MOST_POLICIES])} are drawn and "
-            "animated: the first seed and, of many, the first starts of each model and dataset."
-        )
-    return shown[:MOST_POLICIES]
+    shown = shown[:MOST_POLICIES]
+    if len(learned) == len(shown):
+        return shown, []
+    which = "the first seed and, of many, the first starts of each model and dataset"
+    return shown, [f"Of {len(learned)} learned runs, the policies of {len(shown)} are drawn: {which}."]
 
 
 def name_of(policy: Policy) -> str:
@@ -70,12 +90,16 @@ def plain(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-")
 
 
-def result_pictures(collection: Collection, compared: Compared, options: Options) -> list[Picture]:
-    """The figures of all runs together."""
-    results = collection.results
-    priors = {path: charts.read_prior(path) for path in options.priors}
-    collection.notes.extend(charts.prior_notes(results, priors))
+def result_pictures(
+    results: Sequence[Result], compared: Compared, groups: Sequence[Group], priors: Sequence[charts.Prior]
+) -> list[Picture]:
+    """The figures of all runs together, the one that shows the verdict first."""
     drawn = [
+        (
+            "arms",
+            f"Every way to read against fixed row-major, in paired points of top-1. {ARMS}",
+            charts.arms_figure(groups),
+        ),
         (
             "change",
             f"Change in top-1 against row-major. {charts.ERRORS}",
@@ -89,7 +113,7 @@ def result_pictures(collection: Collection, compared: Compared, options: Options
         (
             "compressibility",
             f"Top-1 of fixed scans against how well their codes compress. {charts.SHARED} {charts.ERRORS}",
-            charts.compressibility_figure(results, list(priors.values())),
+            charts.compressibility_figure(results, priors),
         ),
         ("curves", _curves_caption(results), charts.training_figure(results)),
     ]
@@ -117,7 +141,7 @@ def policy_pictures(shown: Sequence[Policy], options: Options) -> list[Picture]:
             "slots of its mode, and tracked patches through the run."
         )
         patches = tracked_patches(policy.initial, result.grid, options.track)
-        figure = policy_figures.evolution_figure(policy.evolution, patches)
+        figure = evolution_figure(policy.evolution, patches)
         pictures.append(Picture(name_of(policy), caption, figure))
     return pictures
 
@@ -142,63 +166,81 @@ def background_pictures(results: Sequence[Result]) -> list[Picture]:
 
 
 def report_tables(
-    collection: Collection, compared: Compared, learned: Sequence[Policy], radius: float | None
+    results: Sequence[Result],
+    compared: Compared,
+    learned: Sequence[Policy],
+    radius: float | None,
+    notes: list[str],
 ) -> list[Table]:
-    """All tables that have a row or something to say; the first is what a reader looks for."""
+    """All tables that have a row or something to say; that of the runs has the notes."""
     found = [
-        orders_table(collection.results),
-        sensitivity_table(collection.results),
+        orders_table(results),
+        sensitivity_table(results),
         gains_table(compared),
         differences_table(compared),
-        settings_table(collection.results),
-        other_orders_table(collection),
+        settings_table(results),
+        other_orders_table(results),
         centre_table(learned, radius),
-        runs_table(collection),
+        runs_table(results, notes),
         pairs_table(compared),
     ]
-    return [
-        table for table in found if table.rows or (table.notes and table.name in ("differences", "scans"))
-    ]
+    return [table for table in found if table.rows or (table.name in SAY_WHY and table.notes)]
 
 
-def write_report(
-    runs: list[RunDir], directory: Path, options: Options | None = None
-) -> tuple[Path, list[Table]]:
-    """Write tables, figures, animations and a self-contained page; its path, and the tables.
+def write_report(runs: list[RunDir], directory: Path, options: Options | None = None) -> Report:
+    """Write verdict, tables, figures and a self-contained page.
 
     Everything is made from small files: config.yaml, summary.json, metrics.jsonl, correct.npy, policy.npz and
     evaluations/sensitivity.csv.
     """
     options = options or Options()
-    collection = collect(runs)
-    compared = compare(collection.results)
-    learned = policies(collection.results, collection.notes)
-    collection.notes.extend(check_cells(options.track, sorted({each.grid for each in collection.results})))
-    shown = policies_to_show(learned, collection.notes)
-    pictures = [*result_pictures(collection, compared, options), *policy_pictures(shown, options)]
-    made = report_tables(collection, compared, learned, options.radius)
-    pictures += background_pictures(collection.results)
-    for table in made:
-        tables.write_table(table, directory)
+    results, notes = collect(runs)
+    compared, groups = compare(results), groups_of(results)
+    learned, without_policy = policies(results)
+    drawn, not_drawn = policies_to_draw(learned)
+    priors = {path: charts.read_prior(path) for path in options.priors}
+    notes += without_policy + check_cells(options.track, sorted({each.grid for each in results}))
+    notes += not_drawn + charts.prior_notes(results, priors)
+    pictures = result_pictures(results, compared, groups, list(priors.values()))
+    pictures += policy_pictures(drawn, options) + background_pictures(results)
+    tables = report_tables(results, compared, learned, options.radius, notes)
+    for table in tables:
+        write_table(table, directory)
     for picture in pictures:
         for ending, content in picture.drawn.items():
             replace_file(directory / "figures" / f"{picture.name}.{ending}", content)
-    for policy in shown:
-        patches = tracked_patches(policy.initial, policy.result.grid, options.track)
-        path = directory / "figures" / f"{name_of(policy)}.gif"
-        policy_figures.write_animation(policy.evolution, patches, path)
+    main = main_group(groups)
+    if main.verdict:
+        write_verdict(directory / "verdict.json", main.verdict)
+    else:
+        (directory / "verdict.json").unlink(missing_ok=True)
+    verdicts = [" ".join(main.sentences), *(group.sentences[0] for group in groups if group is not main)]
+    on_page = [picture for picture in pictures if not picture.name.startswith(IN_PLAYER)]
     path = directory / "index.html"
-    page.write_page(path, "Orders compared", made, pictures, collection.results, options.track)
-    return path, made
+    about = f"{main.model} on {main.data}"
+    write_page(path, Page("Orders compared", verdicts, tables, on_page, results, options.track, about))
+    return Report(path, verdicts, tables, notes)
+
+
+def show_report(report: Report, display: Display) -> None:
+    """Say the verdict, show the first table unless it is long, and say where the rest is."""
+    for text in report.verdicts:
+        display.say(text)
+    first = report.tables[0]
+    if len(first.rows) <= MOST_LINES:
+        display.console.print(terminal_table(first, shown=5))
+    for note in report.notes:
+        display.say(f"note: {note}")
+    display.say(f"report: {report.page}")
 
 
 def write_run_figures(run: RunDir) -> None:
     """The figures of one finished run, in its own directory: its curve and, if it learned, its orders."""
-    result = collect([run]).results[0]
+    (result,) = collect([run]).results
     top1 = np.array([[line["validation_top1"] for line in result.metrics]])
     curve = figures.Curve(top1, figures.stage_spans(result.keys))
     drawn = {"curves": figures.curve_figure(result.order, curve)} if result.metrics else {}
-    if result.summary["policy"] == "global":
+    if result.learns:
         history = policy_of(result)
         found = np.array(result.summary["order"])
         drawn["order"] = figures.order_figure(history.initial, found, result.grid)

@@ -54,6 +54,7 @@ SUMMARY = {
     "top1": FRACTION,
     "top1_sem": number(0),
     "top5": FRACTION,
+    "loss?": ANY_NUMBER,
     "validation_images?": whole(1),
     "parameters": whole(1),
     "images_per_second": number(0),
@@ -108,6 +109,28 @@ STATE = {
     "start_step?": whole(0),
     "stop_step?": whole(0),
 }
+SEARCH = {
+    "settings": OBJECT,
+    "grid": list_of(whole(1), 2),
+    "plan": list_of(OBJECT),
+    "candidates": list_of(OBJECT),
+    "rungs": list_of(OBJECT),
+    "chosen": TEXT_OR_NONE,
+    "arms": list_of(OBJECT),
+    "verdict": TEXT_OR_NONE,
+    "seconds": number(0),
+}
+PLANNED_RUNG = {"source": TEXT, "candidates": whole(1), "epochs": whole(1), "cost": whole(1)}
+CANDIDATE = {"name": TEXT, "made": TEXT, "order": list_of(whole(0))}
+RUNG = {"source": TEXT, "epochs": whole(1), "images": whole(1), "scores": list_of(OBJECT)}
+COMPARED = {
+    "top1": FRACTION,
+    "top1_sem": number(0),
+    "difference": number(-100, 100),
+    "difference_sem": number(0),
+}
+SCORE = {"name": TEXT, "loss": ANY_NUMBER, **COMPARED}
+ARM = {"name": TEXT, "order": TEXT, "epochs": whole(1), "runs": list_of(TEXT), **COMPARED}
 SPREAD = {"": FRACTION, "_sem": number(0), "_interval": list_of(FRACTION, 2)}
 RESULT = {
     "data": {"name": TEXT},
@@ -168,6 +191,28 @@ def _drawn_prior(path: Path) -> Any:
     return content
 
 
+def _search(path: Path) -> Any:
+    content = read_json(path)
+    check(content, SEARCH)
+    patches = content["grid"][0] * content["grid"][1]
+    lists = {"plan": PLANNED_RUNG, "candidates": CANDIDATE, "rungs": RUNG, "arms": ARM}
+    for key, rules in lists.items():
+        for place, item in enumerate(content[key]):
+            check(item, rules, f'"{key}.{place}"')
+    for candidate in content["candidates"]:
+        check_order(candidate["order"], patches, f'"order" of {candidate["name"]}')
+    names = [candidate["name"] for candidate in content["candidates"]]
+    if len(set(names)) < len(names):
+        raise ValueError('two of "candidates" have the same name')
+    scores = [(rung, score) for rung in content["rungs"] for score in rung["scores"]]
+    for _, score in scores:
+        check(score, SCORE, '"scores"')
+    for name in [*(score["name"] for _, score in scores), content["chosen"]]:
+        if name is not None and name not in names:
+            raise ValueError(f"{shown(name)} is none of its candidates")
+    return content
+
+
 def _state(path: Path) -> Any:
     content = torch.load(path, weights_only=True)
     check(content, STATE)
@@ -201,6 +246,7 @@ FILES: dict[str, tuple[Callable[[Path], Any], str]] = {  # how each is read, and
     "sha256.json": (checked_by(SUMS), "start anew"),
     "weights.safetensors": (checked_by(WEIGHTS, _tensors), "start anew"),
     "state.pt": (_state, "start anew"),
+    "search.json": (_search, "remove the directory it is in to search anew"),
     "result.json": (checked_by(RESULT), "remove its directory to evaluate anew"),
 }
 

@@ -132,8 +132,8 @@ def mean_over_seeds(values: Sequence[float] | np.ndarray, per_image: Sequence[np
     return Mean(float(np.mean(values)), seed_error, image_error, seeds)
 
 
-def fullest(have: Mapping[Named, Set[Had]], least: int = 1) -> tuple[list[Named], set[Had]]:
-    """Those that together make the most runs, and what all of them have, such as seeds.
+def largest_block(have: Mapping[Named, Set[Had]], least: int = 1) -> tuple[list[Named], set[Had]]:
+    """The largest complete block: those that share such seeds as make the most runs, and these seeds.
 
     At `least` so many if possible, and then two seeds if possible: one has no error.
     """
@@ -148,11 +148,11 @@ def fullest(have: Mapping[Named, Set[Had]], least: int = 1) -> tuple[list[Named]
     if not candidates:
         return [], set()
 
-    def merit(shared: Set[Had]) -> tuple[int, int, int, int]:
+    def size(shared: Set[Had]) -> tuple[int, int, int, int]:
         count = len(holders(shared))
         return min(count, least), min(len(shared), 2), count * len(shared), count
 
-    best = max(candidates, key=merit)
+    best = max(candidates, key=size)
     return holders(best), set(best)
 
 

@@ -93,7 +93,7 @@ def order_at(tensors: dict[str, Tensor], state: dict[str, Any], own: Experiment)
         return tensors["learner.fixed"]
     start = state.get("start_step")
     if start is None:  # an older checkpoint does not say
-        warmup, policy, _ = own.order.curriculum
+        warmup, policy, *_ = own.order.curriculum
         start, _ = stage_steps(own.train.epochs * epoch_steps(state, own), warmup, policy)
     if state["step"] - 1 < start:
         return tensors["learner.first"]

@@ -22,7 +22,7 @@ def continued(experiment: Experiment, overrides: list[str]) -> Experiment:
         raise ValueError(
             f"train.epochs={changed.train.epochs} is less than the run's {experiment.train.epochs} epochs"
         )
-    warmup, policy, _ = changed.order.curriculum
+    warmup, policy, *_ = changed.order.curriculum
     order = replace(changed.order, warmup_fraction=warmup * scale, policy_fraction=policy * scale)
     return replace(changed, order=order) if scale < 1 else changed
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from reorder.config import Experiment, reading_of
+from reorder.data.datasets import Dataset
 from reorder.data.progress import Display, Progress
 from reorder.data.ranks import World, from_first, on_any, union
 from reorder.runs.directory import RunDir
@@ -25,10 +26,12 @@ def train(
     display: Display,
     world: World | None = None,
     stop: StopSignals | None = None,
+    data: Dataset | None = None,
 ) -> dict[str, Any]:
     """Train one experiment into its run directory, from where it stopped if it was begun; its summary.
 
-    With order.scan=prior the prior is measured, unless this run has recorded it.
+    `data` are the experiment's, if they are loaded already. With order.scan=prior the prior is measured,
+    unless this run has recorded it.
     """
     directory.check(experiment)
     if (finished := directory.summary()) is not None:
@@ -43,7 +46,7 @@ def train(
 
         with stop.at_once():
             prior = recorded_or_measured(experiment, [directory], display)
-    run = setup(experiment, world, prior)
+    run = setup(experiment, world, prior, data)
     with ExitStack() as held:  # all ranks go on, or refuse, as the first does
 
         def claim() -> dict[str, Any] | None:

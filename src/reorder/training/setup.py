@@ -8,7 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from reorder.config import Experiment, Order
-from reorder.data.datasets import load_dataset
+from reorder.data.datasets import Dataset, load_dataset
 from reorder.data.loader import Loader
 from reorder.data.ranks import ALONE, World
 from reorder.models.classifier import model_of
@@ -18,15 +18,23 @@ from reorder.training.checkpoint import remember_policy
 from reorder.training.state import Run
 
 
-def setup(experiment: Experiment, world: World | None = None, prior: dict[str, Any] | None = None) -> Run:
-    """Data, model, learner and optimizer of an experiment; a function of its seed and the prior, if any."""
+def setup(
+    experiment: Experiment,
+    world: World | None = None,
+    prior: dict[str, Any] | None = None,
+    data: Dataset | None = None,
+) -> Run:
+    """Data, model, learner and optimizer of an experiment; a function of its seed and the prior, if any.
+
+    `data` are the experiment's, if they are loaded already.
+    """
     world = world or ALONE
     settings, order = experiment.train, experiment.order
     check_machine(experiment, world)
     if settings.threads:
         torch.set_num_threads(settings.threads)
     torch.manual_seed(settings.seed)
-    data = load_dataset(experiment.data, experiment.model.image_shape)
+    data = data or load_dataset(experiment.data, experiment.model.image_shape)
     model = model_of(experiment.model, data.channels, len(data.classes)).to(world.device)
     loader = Loader(data, experiment.data, settings.batch_size, settings.seed, world.rank, world.size)
     initial = named_order(prior["chosen"]["scan"] if prior else order.scan, model.grid, settings.seed)

@@ -247,10 +247,3 @@ def test_memory_passes_gradients_to_the_weight_alone():
 def test_impossible_lengths_are_named(option, value):
     with pytest.raises(ValueError, match=f"{option} must be at least 1.*got {value}"):
         TransformerXL(Size(6, 1, 2), (2, 2), **{option: value})
-
-
-def test_an_unknown_readout_is_named():
-    with pytest.raises(
-        ValueError, match=r"unknown readout 'end'; choose from \['first', 'middle', 'last', 'mean'\]"
-    ):
-        TransformerXL(Size(6, 1, 2), (2, 2), readout="end")

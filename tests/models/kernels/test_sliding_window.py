@@ -16,25 +16,30 @@ def inputs(length: int, dtype: torch.dtype = torch.float64, channels: int = 4) -
     return [part.transpose(1, 2).requires_grad_() for part in rows]
 
 
-def by_hand(query: Tensor, key: Tensor, value: Tensor, window: int) -> Tensor:
+def by_hand(query: Tensor, key: Tensor, value: Tensor, window: int, has_global: bool) -> Tensor:
     """The definition, one query after the other, with the keys it sees listed."""
     rows = []
     for i in range(query.shape[2]):
-        seen = sorted({0} | {j for j in range(query.shape[2]) if abs(i - j) <= window // 2})
+        seen = sorted(
+            set(range(has_global)) | {j for j in range(query.shape[2]) if abs(i - j) <= window // 2}
+        )
         scores = torch.einsum("bhd,bhjd->bhj", query[:, :, i], key[:, :, seen]) / query.shape[-1] ** 0.5
         rows.append(torch.einsum("bhj,bhjd->bhd", scores.softmax(-1), value[:, :, seen]))
     return torch.stack(rows, 2)
 
 
 @pytest.mark.parametrize(("length", "window"), [(1, 2), (2, 2), (7, 4), (12, 6), (5, 14)])
-def test_reference_is_the_definition(length, window):
+@pytest.mark.parametrize("has_global", [True, False])
+def test_reference_is_the_definition(length, window, has_global):
     tensors = inputs(length)
-    torch.testing.assert_close(sliding_window_reference(*tensors, window), by_hand(*tensors, window))
+    found = sliding_window_reference(*tensors, window, has_global)
+    torch.testing.assert_close(found, by_hand(*tensors, window, has_global))
 
 
-def check_against_reference(length: int, window: int) -> None:
+def check_against_reference(length: int, window: int, has_global: bool) -> None:
     tensors = inputs(length)
-    ours, truth = sliding_window_attention(*tensors, window), sliding_window_reference(*tensors, window)
+    ours = sliding_window_attention(*tensors, window, has_global=has_global)
+    truth = sliding_window_reference(*tensors, window, has_global)
     upstream = torch.randn(truth.shape, dtype=truth.dtype, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(ours, truth)
     for found, expected in zip(
@@ -47,14 +52,15 @@ def check_against_reference(length: int, window: int) -> None:
 
 @pytest.mark.parametrize("window", [2, 6, 14, 30, 60, 200, 1000])
 @pytest.mark.parametrize("length", [1, 2, 24, 39, 40, 41, 48, 49, 197, 400])
-def test_blocked_equals_reference(length, window):
-    check_against_reference(length, window)
+@pytest.mark.parametrize("has_global", [True, False])
+def test_blocked_equals_reference(length, window, has_global):
+    check_against_reference(length, window, has_global)
 
 
 @settings(max_examples=60, deadline=None)
-@given(length=st.integers(1, 300), half=st.integers(1, 150))
-def test_blocked_equals_reference_everywhere(length, half):
-    check_against_reference(length, 2 * half)
+@given(length=st.integers(1, 300), half=st.integers(1, 150), has_global=st.booleans())
+def test_blocked_equals_reference_everywhere(length, half, has_global):
+    check_against_reference(length, 2 * half, has_global)
 
 
 @pytest.mark.parametrize("window", [2, 14, 64])

@@ -1,7 +1,7 @@
-"""Sliding-window attention with one global token (Longformer), linear in the length of the sequence."""
+"""Sliding-window attention with or without a global token (Longformer), linear in the sequence's length."""
 
 # B images, H heads, L tokens, d channels of a head
-# half = window // 2; n blocks of c queries; m keys seen by a block: the global key, its own, two halos
+# half = window // 2; n blocks of c queries; m keys seen by a block: a global one, its own, two halos
 
 from typing import Any, NamedTuple
 
@@ -15,26 +15,28 @@ from torch.autograd.function import once_differentiable
 BLOCK = 24
 
 
-def sliding_window_reference(query: Tensor, key: Tensor, value: Tensor, window: int) -> Tensor:
+def sliding_window_reference(
+    query: Tensor, key: Tensor, value: Tensor, window: int, has_global: bool = True
+) -> Tensor:
     """`sliding_window_attention` without dropout, (B, H, L, d), under a dense (L, L) mask."""
     scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
-    hidden = ~window_pattern(query.shape[-2], window // 2, query.device)
+    hidden = ~window_pattern(query.shape[-2], window // 2, has_global, query.device)
     return scores.masked_fill(hidden, float("-inf")).softmax(-1) @ value
 
 
 def sliding_window_attention(
-    query: Tensor, key: Tensor, value: Tensor, window: int, dropout: float = 0.0
+    query: Tensor, key: Tensor, value: Tensor, window: int, dropout: float = 0.0, has_global: bool = True
 ) -> Tensor:
-    """Attention (B, H, L, d) of every token to token 0 and to the tokens at most window // 2 away.
+    """Attention (B, H, L, d) of every token to the tokens at most window // 2 away, and to a global token 0.
 
     `dropout` acts on the probabilities. Row 0 follows the same rule; replace it if token 0 sees all.
     """
     if window < 1 or window % 2:
         raise ValueError(f"window must be even and positive, not {window}")
     length = query.shape[2]
-    cut = _cut(length, window // 2)
+    cut = _cut(length, window // 2, int(has_global))
     if cut.half + cut.size + cut.right >= length:
-        mask = window_pattern(length, cut.half, query.device)
+        mask = window_pattern(length, cut.half, has_global, query.device)
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
     return _Blocked.apply(query, key, value, cut, dropout)
 
@@ -47,37 +49,39 @@ class _Cut(NamedTuple):
     size: int
     blocks: int
     right: int
+    first: int  # the first token that is not global: 1, or 0 if none is
 
 
-def _cut(length: int, half: int) -> _Cut:
+def _cut(length: int, half: int, first: int) -> _Cut:
     """Blocks of BLOCK queries, or more where a halo would else reach beyond one neighbour."""
     size = _round_up(max(BLOCK, half + 7), 8)
-    right = _round_up(1 + half + size + half, 8) - (1 + half + size)
-    return _Cut(length, half, size, _round_up(length, size) // size, right)
+    right = _round_up(first + half + size + half, 8) - (first + half + size)
+    return _Cut(length, half, size, _round_up(length, size) // size, right, first)
 
 
 def _round_up(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
 
 
-def window_pattern(length: int, half: int, device: torch.device) -> Tensor:
+def window_pattern(length: int, half: int, has_global: bool, device: torch.device) -> Tensor:
     """Whether query i sees key j, (L, L)."""
     position = torch.arange(length, device=device)
-    return ((position[:, None] - position).abs() <= half) | (position == 0)
+    return ((position[:, None] - position).abs() <= half) | (position < has_global)
 
 
 def _key_positions(cut: _Cut, device: torch.device) -> Tensor:
-    """Positions (n, m - 1) of the keys that are not global; halos of the outer blocks leave the sequence."""
+    """Positions (n, m) of the keys without the global one; halos of the outer blocks leave the sequence."""
     start = torch.arange(cut.blocks, device=device)[:, None] * cut.size
     return start + torch.arange(-cut.half, cut.size + cut.right, device=device)
 
 
 def _bias(cut: _Cut, like: Tensor) -> Tensor:
-    """Zero (n, c, m) where a query sees a key, else minus infinity; token 0 counts as the global key only."""
+    """Zero (n, c, m) where a query sees a key, else minus infinity; a global token counts once."""
     position = _key_positions(cut, like.device)[:, None]
     query = torch.arange(cut.blocks * cut.size, device=like.device).view(cut.blocks, cut.size, 1)
-    seen = ((query - position).abs() <= cut.half) & (position > 0) & (position < cut.length)
-    seen = F.pad(seen, (1, 0), value=True)
+    seen = ((query - position).abs() <= cut.half) & (position >= cut.first) & (position < cut.length)
+    seen |= query >= cut.length  # after the last, so that no query sees nothing
+    seen = F.pad(seen, (cut.first, 0), value=True)
     return torch.zeros_like(seen, dtype=like.dtype).masked_fill_(~seen, float("-inf"))
 
 
@@ -87,22 +91,23 @@ def _query_blocks(rows: Tensor, cut: _Cut) -> Tensor:
 
 
 def _key_blocks(rows: Tensor, cut: _Cut) -> Tensor:
-    """Rows (B, H, L, d) as (B * H * n, m, d): the global row, then those of each block with both halos."""
-    position = F.pad(_key_positions(cut, rows.device), (1, 0)).clamp_(0, cut.length - 1)
+    """Rows (B, H, L, d) as (B * H * n, m, d): a global row, then those of each block with both halos."""
+    position = F.pad(_key_positions(cut, rows.device), (cut.first, 0)).clamp_(0, cut.length - 1)
     return rows.index_select(2, position.flatten()).view(-1, position.shape[1], rows.shape[-1])
 
 
 def _sum_key_blocks(blocks: Tensor, cut: _Cut, heads: int) -> Tensor:
     """The adjoint of `_key_blocks`: gradients (B * H * n, m, d) of a row's copies summed, (B, H, L, d)."""
-    _, half, size, count, right = cut
-    first, before, own, after = blocks.unflatten(0, (-1, heads, count)).split([1, half, size, right], 3)
+    _, half, size, count, right, first = cut
+    shared, before, own, after = blocks.unflatten(0, (-1, heads, count)).split([first, half, size, right], 3)
     # Kept token by token, (B, L, H, d), which is how the projections before this want their gradient.
     total = torch.empty_like(own.permute(0, 2, 3, 1, 4), memory_format=torch.contiguous_format)
     total = total.permute(0, 3, 1, 2, 4)
     total.copy_(own)
     total[:, :, :-1, size - half :] += before[:, :, 1:]
     total[:, :, 1:, :right] += after[:, :, :-1]
-    total[:, :, 0, 0] += first.sum((2, 3))
+    if first:
+        total[:, :, 0, 0] += shared.sum((2, 3))
     return total.flatten(2, 3)[:, :, : cut.length]
 
 

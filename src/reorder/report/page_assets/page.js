@@ -1,9 +1,10 @@
 "use strict";
 // Orders come from the data as they are: order[slot] = patch. Nothing here sorts logits.
-const { runs, samples } = JSON.parse(document.getElementById("data").textContent);
+const { runs, samples, first } = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
 const PATH = ["#0d0887", "#6a00a8", "#b12a90", "#e8763f"]; // plasma up to what stands out on white
-const HEAT = ["#00224e", "#35456c", "#666970", "#948e77", "#c8b866", "#fee838"]; // cividis
+const LOGITS = ["#00224e", "#35456c", "#666970", "#948e77", "#c8b866", "#fee838"]; // cividis
+const READABLE = 100, TAIL = 16; // patches up to which a whole path can be read, and slots of one that are drawn
 const COLOURS = 6, DASHES = ["", "7 4", "2 3", "9 3 2 3"];
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -20,6 +21,7 @@ function blend(stops, t) {
     return Math.round(from + (to - from) * (place - low));
   });
 }
+const bytes = (text) => Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
 const css = (rgb) => `rgb(${rgb.join(",")})`;
 const inverse = (order) => order.reduce((slots, patch, slot) => ((slots[patch] = slot), slots), []);
 const show = (value, digits, unit = "") => (value === null ? "–" : value.toFixed(digits).replace("-", "−") + unit);
@@ -27,13 +29,12 @@ const show = (value, digits, unit = "") => (value === null ? "–" : value.toFix
 // ---- tables ----
 
 function sortTable(table, column, descending) {
-  const body = table.tBodies[0], key = (row) => row.cells[column];
-  const numeric = [...body.rows].some((row) => "value" in key(row).dataset);
-  const direction = descending ? -1 : 1;
+  const body = table.tBodies[0], text = (row) => row.cells[column].textContent;
+  const numeric = table.tHead.rows[0].cells[column].className === "number", direction = descending ? -1 : 1;
   const compare = (one, other) => {
-    if (!numeric) return direction * key(one).textContent.localeCompare(key(other).textContent, "en", { numeric: true });
-    const [a, b] = [one, other].map((row) => ("value" in key(row).dataset ? Number(key(row).dataset.value) : null));
-    if (a === null || b === null) return (a === null) - (b === null); // no number: last either way
+    if (!numeric) return direction * text(one).localeCompare(text(other), "en", { numeric: true });
+    const [a, b] = [one, other].map((row) => parseFloat(text(row).replace("<", ""))); // of "<0.001 ± 0.1"
+    if (isNaN(a) || isNaN(b)) return isNaN(a) - isNaN(b); // no number: last either way
     return direction * (a - b);
   };
   body.append(...[...body.rows].sort(compare));
@@ -79,7 +80,7 @@ function measure() {
 // ---- player ----
 
 // A moment is a state of the policy that was kept: before training, after every epoch, and many while it learns.
-const player = { run: null, moment: 0, tracked: [0, 0], slots: [], timer: null };
+const player = { run: null, moment: 0, tracked: [0, 0], orders: [], logits: null, slots: [], timer: null };
 const grouped = Object.entries(group(runs));
 
 function group(list) {
@@ -88,29 +89,32 @@ function group(list) {
   return found;
 }
 
-function frameAt(run, moment) {
-  return run.frames[run.frame[moment]];
+// The frames of an array that holds one after the other.
+function frames(flat, patches) {
+  return Array.from({ length: flat.length / patches }, (_, i) => Array.from(flat.subarray(i * patches, (i + 1) * patches)));
 }
 
 function chooseRun(run) {
   pause();
   player.run = run;
   player.tracked = [...run.tracked];
-  player.slots = run.frames.map((frame) => inverse(frame.order));
-  const values = run.frames.flatMap((frame) => frame.logits ?? []);
-  player.low = values.reduce((a, b) => Math.min(a, b), Infinity);
-  player.high = values.reduce((a, b) => Math.max(a, b), -Infinity);
-  const last = run.frame.length - 1, range = $("moment");
-  range.max = last;
-  range.disabled = $("play").disabled = run.frames.length === 1;
+  const patches = run.grid[0] * run.grid[1], orders = bytes(run.orders), last = run.at.length - 1;
+  player.orders = frames(patches > 256 ? new Uint16Array(orders.buffer) : orders, patches);
+  player.logits = run.logits ? frames(bytes(run.logits), patches) : null;
+  player.slots = player.orders.map(inverse);
+  $("moment").max = last;
+  $("moment").disabled = $("play").disabled = last === 0;
+  $("slot").max = patches - 1;
+  $("slot").value = Math.round(patches / 3);
+  $("reading").hidden = patches <= READABLE;
   $("setting").textContent = run.group;
   drawStages(run);
   buildMap(run);
-  goTo(run.frames.length === 1 ? last : 0);
+  goTo(last); // what was learned; Play begins at the start
 }
 
 function drawStages(run) {
-  const stages = run.frames.length > 1 ? run.stage.slice(1) : []; // what leads to each moment
+  const stages = run.stage.slice(1); // what leads to each moment
   const names = [...new Set(stages)];
   document.querySelector(".stages").replaceChildren(...names.map((stage) =>
     element("i", { className: stage, textContent: stage, style: `flex-grow:${stages.filter((each) => each === stage).length}` })));
@@ -147,62 +151,84 @@ function buildMap(run) {
   }));
   player.cells = [...map.querySelectorAll("[role=gridcell]")];
   player.cells[player.tracked[0]].tabIndex = 0;
-  $("map-heading").textContent = run.frames[0].logits ? "Logits, with the slot of each patch" : "Slot of each patch";
-  $("low").textContent = run.frames[0].logits ? show(player.low, 2) : "last";
-  $("high").textContent = run.frames[0].logits ? show(player.high, 2) : "first";
+  $("map-heading").textContent = run.logits ? "Logits, with the slot of each patch" : "Slot of each patch";
+  $("low").textContent = run.logits ? show(run.low, 2) : "last";
+  $("high").textContent = run.logits ? show(run.high, 2) : "first";
 }
 
 function goTo(moment) {
   player.moment = moment;
-  const { run, tracked } = player, slots = player.slots[run.frame[moment]];
-  const epoch = run.at[moment], whole = Math.floor(epoch), when = `${epoch} of ${run.at[run.at.length - 1]}`;
+  const { run, tracked } = player, frame = run.frame[moment], slots = player.slots[frame];
+  const epoch = run.at[moment], validated = run.epochs.findLastIndex((done) => done <= epoch), when = `${epoch} of ${run.at[run.at.length - 1]}`;
   $("moment").value = moment;
   $("moment").setAttribute("aria-valuetext", `epoch ${when}, ${run.stage[moment]}`);
   $("at-epoch").textContent = when;
   $("at-stage").textContent = run.stage[moment];
   $("at-temperature").textContent = show(run.temperature[moment], 3);
   $("at-tau").textContent = show(run.tau[moment], 3);
-  $("top1-name").textContent = "Validation top-1" + (whole ? ` after epoch ${whole}` : "");
-  $("at-top1").textContent = show(run.top1[whole], 1, "%");
+  $("top1-name").textContent = "Validation top-1" + (validated < 0 ? "" : ` after epoch ${run.epochs[validated]}`);
+  $("at-top1").textContent = show(run.top1[validated] ?? null, 1, "%");
   $("at-a").textContent = slots[tracked[0]];
   $("at-b").textContent = slots[tracked[1]];
   $("remark").textContent = remark(run, moment);
-  drawPath(run, frameAt(run, moment).order);
-  paintMap(run, frameAt(run, moment).logits, slots);
+  drawPath(run, player.orders[frame]);
+  paintMap(run, player.logits?.[frame], slots);
   drawStrip(run, moment);
 }
 
 function remark(run, moment) {
-  if (run.policy === "none") return "This run reads one fixed order from beginning to end: there is no policy, and nothing moves.";
-  if (run.policy === "random") return "Every batch of this run was read in another random order; this is the one it was tested in.";
-  if (run.policy === "noise") return "The control: batches were read with the noise of learning, but nothing was learned, so the order stays.";
-  if (run.frames.length === 1) return "The order did not move in this run.";
+  if (run.kind === "fixed") return "This run reads one fixed order from beginning to end: there is no policy, and nothing moves.";
+  if (run.kind === "random every batch") return "Every batch of this run was read in another random order; this is the one it was tested in.";
+  if (run.kind === "equal noise") return "The control: batches were read with the noise of learning, but nothing was learned, so the order stays.";
+  if (run.at.length === 1) return "The order did not move in this run.";
   if (run.stage[moment] === "warm-up") return `In warm-up the model still reads ${run.warmup}; the policy waits at its start.`;
   if (run.stage[moment] === "frozen") return "The order found is frozen; only the model goes on learning.";
   return moment ? "Orders are drawn around this one, and the loss moves the policy." : "The order the policy starts from.";
 }
 
 function drawPath(run, order) {
-  const [rows, columns] = run.grid, svg = $("path");
+  const [rows, columns] = run.grid, svg = $("path"), fine = order.length > READABLE, slot = fine ? Number($("slot").value) : order.length - 1;
   const unit = Math.min(1, (columns * 48) / 500); // of strokes and marks: coarse grids must not make them fat
   const at = order.map((patch) => [(patch % columns) + 0.5, Math.floor(patch / columns) + 0.5]);
   const image = run.sample === null ? "" : `<image href="${samples[run.sample]}" width="${columns}" height="${rows}" preserveAspectRatio="none"/>`;
-  const lines = Array.from({ length: rows - 1 }, (_, i) => `M0 ${i + 1}H${columns}`).join("") + Array.from({ length: columns - 1 }, (_, i) => `M${i + 1} 0V${rows}`).join("");
-  // Steps to a neighbour stand out; jumps, which cross everything, are thin.
+  const grid = Array.from({ length: rows - 1 }, (_, i) => `M0 ${i + 1}H${columns}`).join("") + Array.from({ length: columns - 1 }, (_, i) => `M${i + 1} 0V${rows}`).join("");
+  svg.setAttribute("viewBox", `0 0 ${columns} ${rows}`);
+  svg.innerHTML = `${image}<rect width="${columns}" height="${rows}" fill="#fff" opacity=".25"/>` + (fine ? tiles(at, slot) : "") +
+    `<path d="${grid}" stroke="#fff" stroke-opacity=".4" stroke-width="${0.03 * unit}"/>` + (fine ? tail(at, slot) : wholePath(at, unit)) +
+    ends(at, slot, unit) + player.tracked.map((patch, i) => trackedMark(patch % columns, Math.floor(patch / columns), i, unit)).join("");
+  const place = (patch) => `row ${Math.floor(patch / columns) + 1}, column ${(patch % columns) + 1}`;
+  $("at-slot").textContent = `slot ${slot} of ${order.length - 1}`;
+  $("slot").setAttribute("aria-valuetext", `slot ${slot}: ${place(order[slot])}`);
+  svg.setAttribute("aria-label", `Reading path over a sample image, from ${place(order[0])} to ${place(order[order.length - 1])}`);
+}
+
+// Steps to a neighbour stand out; jumps, which cross everything, are thin.
+function wholePath(at, unit) {
   const segments = at.slice(1).map(([x, y], i) => {
     const width = (Math.hypot(x - at[i][0], y - at[i][1]) < 1.5 ? 0.1 : 0.06) * unit;
     return `<line x1="${at[i][0]}" y1="${at[i][1]}" x2="${x}" y2="${y}" stroke="${css(blend(PATH, i / Math.max(1, at.length - 2)))}" stroke-width="${width}"/>`;
   });
-  const [start, end] = [at[0], at[at.length - 1]], half = 0.18 * unit;
-  svg.setAttribute("viewBox", `0 0 ${columns} ${rows}`);
-  svg.innerHTML = `${image}<rect width="${columns}" height="${rows}" fill="#fff" opacity=".25"/><path d="${lines}" stroke="#fff" stroke-opacity=".4" stroke-width="${0.03 * unit}"/>` +
-    `<polyline points="${at.join(" ")}" fill="none" stroke="#fff" stroke-opacity=".85" stroke-width="${0.14 * unit}" stroke-linejoin="round" stroke-linecap="round"/>` +
-    `<g stroke-linecap="round">${segments.join("")}</g>` +
-    `<rect x="${end[0] - half}" y="${end[1] - half}" width="${2 * half}" height="${2 * half}" fill="${PATH[3]}" stroke="#fff" stroke-width="${0.07 * unit}"/>` +
-    `<circle cx="${start[0]}" cy="${start[1]}" r="${0.21 * unit}" fill="${PATH[0]}" stroke="#fff" stroke-width="${0.07 * unit}"/>` +
-    player.tracked.map((patch, i) => trackedMark(patch % columns, Math.floor(patch / columns), i, unit)).join("");
-  const place = (patch) => `row ${Math.floor(patch / columns) + 1}, column ${(patch % columns) + 1}`;
-  svg.setAttribute("aria-label", `Reading path over a sample image, from ${place(order[0])} to ${place(order[order.length - 1])}`);
+  return `<polyline points="${at.join(" ")}" fill="none" stroke="#fff" stroke-opacity=".85" stroke-width="${0.14 * unit}" stroke-linejoin="round" stroke-linecap="round"/><g stroke-linecap="round">${segments.join("")}</g>`;
+}
+
+// Of many patches every cell has the colour of its slot, and what is read later than the chosen one is pale.
+function tiles(at, slot) {
+  return at.map(([x, y], i) => `<rect x="${x - 0.5}" y="${y - 0.5}" width="1" height="1" fill="${css(blend(PATH, i / (at.length - 1)))}" opacity="${i <= slot ? 0.75 : 0.35}"/>`).join("");
+}
+
+// And the path is drawn for the last slots up to the chosen one, fading away.
+function tail(at, slot) {
+  const from = Math.max(0, slot - TAIL);
+  const lines = (width, colour) => at.slice(from + 1, slot + 1).map(([x, y], i) =>
+    `<line x1="${at[from + i][0]}" y1="${at[from + i][1]}" x2="${x}" y2="${y}" stroke="${colour}" stroke-width="${width}" stroke-opacity="${(i + 1) / (slot - from)}"/>`).join("");
+  return `<g stroke-linecap="round">${lines(0.2, "#000")}${lines(0.1, "#fff")}</g>`;
+}
+
+// A dot where reading begins and a square where it has come to.
+function ends(at, slot, unit) {
+  const [start, end] = [at[0], at[slot]], half = 0.18 * unit;
+  return `<rect x="${end[0] - half}" y="${end[1] - half}" width="${2 * half}" height="${2 * half}" fill="${PATH[3]}" stroke="#fff" stroke-width="${0.07 * unit}"/>` +
+    `<circle cx="${start[0]}" cy="${start[1]}" r="${0.21 * unit}" fill="${PATH[0]}" stroke="#fff" stroke-width="${0.07 * unit}"/>`;
 }
 
 function trackedMark(x, y, i, unit) {
@@ -213,16 +239,16 @@ function trackedMark(x, y, i, unit) {
 }
 
 function paintMap(run, logits, slots) {
-  const columns = run.grid[1], span = player.high - player.low || 1, last = Math.max(1, slots.length - 1);
+  const columns = run.grid[1], last = Math.max(1, slots.length - 1);
   for (const [patch, cell] of player.cells.entries()) {
-    const colour = blend(HEAT, logits ? (logits[patch] - player.low) / span : 1 - slots[patch] / last);
+    const colour = blend(LOGITS, logits ? logits[patch] / 255 : 1 - slots[patch] / last);
     const light = 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2] > 120;
     cell.style.cssText = `background:${css(colour)};color:${light ? "#000" : "#fff"}`;
     if (columns <= 16) cell.textContent = slots[patch];
     const tracks = player.tracked.flatMap((tracked, i) => (tracked === patch ? ["AB"[i]] : []));
     cell.className = tracks.length ? tracks[0].toLowerCase() : "";
     cell.setAttribute("aria-label", `row ${Math.floor(patch / columns) + 1}, column ${(patch % columns) + 1}: slot ${slots[patch]}` +
-      (logits ? `, logit ${show(logits[patch], 2)}` : "") + (tracks.length ? `, tracked as ${tracks.join(" and ")}` : ""));
+      (logits ? `, logit ${show(run.low + (logits[patch] / 255) * (run.high - run.low), 2)}` : "") + (tracks.length ? `, tracked as ${tracks.join(" and ")}` : ""));
     cell.setAttribute("aria-selected", tracks.length > 0);
   }
 }
@@ -232,7 +258,7 @@ function drawStrip(run, moment) {
   const patches = player.slots[0].length, left = 14, top = 26, bottom = height - 14;
   const x = (slot) => left + (slot / Math.max(1, patches - 1)) * (width - 2 * left);
   const y = (m) => top + (last ? m / last : 0) * (bottom - top);
-  const still = run.frames.length === 1, now = still ? (top + bottom) / 2 : y(moment);
+  const still = last === 0, now = still ? (top + bottom) / 2 : y(moment);
   const ticks = niceTicks(0, patches - 1, width / 70, true).filter((slot) => x(patches - 1) - x(slot) > 30);
   let drawn = [...ticks, patches - 1].map((slot) =>
     `<line class="rule" x1="${x(slot)}" x2="${x(slot)}" y1="${top - 6}" y2="${bottom}"/><text x="${x(slot)}" y="14" text-anchor="middle">${slot}</text>`).join("");
@@ -315,7 +341,7 @@ function startPlayer() {
     const [rows, columns] = player.run.grid, row = Math.floor(point.y), column = Math.floor(point.x);
     if (row >= 0 && row < rows && column >= 0 && column < columns) track(row * columns + column);
   });
-  const first = Math.max(0, runs.findIndex((run) => run.frames.length > 1));
+  $("slot").addEventListener("input", () => goTo(player.moment));
   $("run").value = first;
   chooseRun(runs[first]);
 }
@@ -338,7 +364,7 @@ const ink = (i) => `stroke="var(--c${i % COLOURS})" stroke-dasharray="${DASHES[i
 function drawChart(key) {
   const svg = $(`chart-${key}`), { width, height } = sizes[svg.id];
   const values = curves.chosen.flatMap((run) => run[key].filter((value) => value !== null));
-  const last = Math.max(1, ...curves.chosen.map((run) => run[key].length - 1));
+  const last = lastEpoch();
   const low = Math.min(...values), high = Math.max(...values), left = 42, right = width - 12, top = 12, bottom = height - 38;
   const x = (epoch) => left + ((epoch - 1) / Math.max(1, last - 1)) * (right - left);
   const y = (value) => bottom - ((value - low) / (high - low || 1)) * (bottom - top);
@@ -350,9 +376,9 @@ function drawChart(key) {
   drawn += `<line class="axis" x1="${left}" x2="${right}" y1="${bottom}" y2="${bottom}"/><text x="${right}" y="${bottom + 34}" text-anchor="end">epoch</text>`;
   drawn += `<line class="cursor" x1="${x(curves.epoch)}" x2="${x(curves.epoch)}" y1="${top}" y2="${bottom}"/>`;
   for (const [i, run] of curves.chosen.entries()) {
-    const points = run[key].flatMap((value, epoch) => (value === null ? [] : [`${x(epoch)},${y(value)}`]));
+    const points = run[key].flatMap((value, j) => (value === null ? [] : [`${x(run.epochs[j])},${y(value)}`]));
     drawn += `<polyline class="line" ${ink(i)} points="${points.join(" ")}"/>`;
-    const value = run[key][curves.epoch] ?? null;
+    const value = run[key][run.epochs.indexOf(curves.epoch)] ?? null;
     if (value !== null) drawn += `<circle cx="${x(curves.epoch)}" cy="${y(value)}" r="4" fill="var(--c${i % COLOURS})"/>`;
   }
   svg.innerHTML = drawn;
@@ -361,8 +387,10 @@ function drawChart(key) {
     svg.setAttribute(`aria-${name}`, value);
 }
 
+const lastEpoch = () => Math.max(1, ...curves.chosen.flatMap((run) => run.epochs.slice(-1)));
+
 function readEpoch(epoch) {
-  const last = Math.max(1, ...curves.chosen.map((run) => run.top1.length - 1));
+  const last = lastEpoch();
   curves.epoch = Math.min(last, Math.max(1, epoch));
   drawChart("top1");
   drawChart("loss");
@@ -371,10 +399,10 @@ function readEpoch(epoch) {
     const name = element("th", { scope: "row" });
     name.innerHTML = `<svg viewBox="0 0 32 10" aria-hidden="true"><line x2="32" y1="5" y2="5" stroke-width="3" ${ink(i)}/></svg>`;
     name.append(run.name + (several ? ` · ${run.group}` : ""));
-    const end = Math.min(curves.epoch, run.top1.length - 1);
-    if (end < curves.epoch) name.append(element("span", { className: "error", textContent: ` (ended at epoch ${end})` }));
+    const end = run.epochs.findLastIndex((done) => done <= curves.epoch);
+    if (run.epochs[end] < curves.epoch) name.append(element("span", { className: "error", textContent: ` (after epoch ${run.epochs[end]})` }));
     const number = (value, digits) => element("td", { className: "number", textContent: show(value, digits) });
-    return element("tr", {}, name, number(run.top1[end], 1), number(run.loss[end], 3));
+    return element("tr", {}, name, number(run.top1[end] ?? null, 1), number(run.loss[end] ?? null, 3));
   }));
   $("curve-epoch").textContent = curves.chosen.length ? `Values after epoch ${curves.epoch} of ${last}.` : "";
 }
@@ -392,7 +420,7 @@ function chooseCurves() {
 }
 
 function startCurves() {
-  const chosen = new Set(runs.filter((run) => run.group === runs[0].group && run.seed === runs[0].seed).slice(0, 8));
+  const chosen = new Set(runs.filter((run) => run.group === runs[first].group && run.seed === runs[first].seed).slice(0, 8));
   if (runs.length <= 8) runs.forEach((run) => chosen.add(run));
   $("choices").append(...grouped.map(([name, members]) =>
     element("fieldset", {}, element("legend", { textContent: name }), ...members.map((run) =>

@@ -1,0 +1,164 @@
+"""Which learner finds a good order, and what does it gain? All estimators, with equal image-forwards.
+
+hidden     a hidden order of 49 or 196 patches, told only by losses in which an image's own difficulty varies
+           50 times as much as what the order does; Kendall's tau with the hidden order
+clutter    a digit in clutter, of which the model sees 16 of 64 patches; top-1
+reach R    Fashion-MNIST in 7x7 patches, of which R of 49 can reach the answer; top-1
+no gain    models that see every patch, whatever the order: a ViT, and the paper's Transformer-XL; top-1
+
+`row`, the six scans, random orders and equal noise are the controls. A learner is measured in its run and, as
+`+`, by its order read from the first step on. Trained runs are kept in runs/laptop, beside those of
+`reorder sweep laptop/memory`, so that the benchmark goes on where it was stopped; it takes hours.
+"""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import reorder
+from reorder.config import ESTIMATORS, Experiment
+from reorder.experiments.grids import Task, tasks_of
+from reorder.experiments.here import Machine, run_here
+from reorder.experiments.presets import demo, with_order
+from reorder.experiments.studies import Planned, stream
+from reorder.orders.distances import kendall_tau
+from reorder.orders.order import invert
+
+# K orders, N patches
+
+SEEDS = range(5)
+IMAGES = 32  # in a step
+HIDDEN = {7: (300, 1_000, 10_000), 14: (1_000, 10_000)}  # steps by the side of the grid
+NOISE = 50  # an image's difficulty, in units of what a random order does
+
+
+def hidden_order(estimator: str, side: int, steps: int, seed: int) -> float:
+    """Kendall's tau with a hidden order after so many steps, from a row-major start."""
+    patches, generator = side * side, torch.Generator().manual_seed(1000 + seed)
+    target = torch.randperm(patches, generator=generator)
+    # How far each patch is from its slot, 1 on average for a random order.
+    cost = (torch.arange(patches)[:, None] - invert(target)).abs() / ((patches**2 - 1) / 3)
+    shuffled = torch.stack([torch.randperm(patches, generator=generator) for _ in range(500)])
+    difficulty = NOISE * cost[torch.arange(patches), shuffled].sum(1).std()
+    learner = reorder.OrderLearner(
+        (side, side),
+        "row",
+        total_steps=steps,
+        estimator=estimator,
+        warmup_fraction=0,
+        policy_fraction=1,
+        seed=seed,
+    )
+    optimizer = torch.optim.AdamW(learner.parameters(), lr=learner.learning_rate, weight_decay=0)
+    patch = torch.eye(patches)[None]  # a token names its patch
+    for step in range(steps):
+        orders = learner.sample(step)
+        count = len(orders) if isinstance(orders, torch.Tensor) and orders.dim() == 2 else 1
+        effect = (cost * reorder.read(patch.expand(count, -1, -1), orders)).sum((1, 2))
+        losses = effect[:, None] + difficulty * torch.randn(IMAGES // count, generator=generator)
+        loss = losses.mean() + learner.loss(losses.squeeze(0))
+        optimizer.zero_grad()
+        if loss.requires_grad:
+            loss.backward()
+        optimizer.step()
+    return kendall_tau(learner.order(), target)
+
+
+def sees_all(name: str) -> Experiment:
+    """A model of the paper, which sees every patch whatever the order."""
+    base = stream(7, None)
+    return replace(base, model=replace(base.model, name=name, options={"dropout": 0.0}))
+
+
+PROBLEMS: dict[str, Callable[[], Experiment]] = {
+    "clutter": demo,
+    "reach 8": lambda: stream(7, 2),
+    "reach 16": lambda: stream(7, 4),
+    "reach 32": lambda: stream(7, 8),
+    "reach all": lambda: stream(7, None),
+    "no gain, vit": lambda: sees_all("vit"),
+    "no gain, xl": lambda: sees_all("transformer_xl"),
+}
+
+
+def arms(base: Experiment) -> dict[str, Planned]:
+    """The runs of a problem by what they read; `random` is another order for every seed."""
+    base = replace(base, train=replace(base.train, compare=False))
+    found = {scan: Planned(with_order(base, scan)) for scan in (*reorder.SCANS, "random")}
+    found["equal noise"] = Planned(with_order(base, "row", "noise"))
+    for estimator in ESTIMATORS:
+        order = replace(base.order, scan="row", policy="global", estimator=estimator)
+        learner = replace(base, order=order)
+        found[estimator] = Planned(learner)
+        found[f"{estimator} +"] = Planned(with_order(base, "row"), learned_from=learner)
+    return found
+
+
+def with_seed(plan: Planned, seed: int) -> Planned:
+    return plan.changed(lambda run: replace(run, train=replace(run.train, seed=seed)))
+
+
+Found = dict[str, dict[str, list[float]]]  # top-1 in points by problem, arm and seed
+
+
+def trained(problems: dict[str, dict[str, Planned]], seeds: range, out: Path) -> Found:
+    """What the runs of all problems and seeds reach; those that are finished are not trained again."""
+    plans = {
+        (problem, arm, seed): with_seed(plan, seed)
+        for problem, found in problems.items()
+        for arm, plan in found.items()
+        for seed in seeds
+    }
+    tasks = tasks_of(list(plans.values()), out)
+    run_here(tasks, Machine(None, len(tasks)), Console(stderr=True), "reorder bench learners")
+    found: Found = {}
+    for (problem, arm, _), plan in plans.items():
+        summary = task_of(plan, out).directory.summary()
+        if summary is not None:
+            found.setdefault(problem, {}).setdefault(arm, []).append(100 * summary["top1"])
+    return found
+
+
+def task_of(plan: Planned, out: Path) -> Task:
+    """A plan's own run, which stands behind what it needs."""
+    return tasks_of([plan], out)[-1]
+
+
+def shown(values: list[float], digits: int = 1) -> str:
+    """The mean over seeds and its standard error."""
+    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
+    return f"{np.mean(values):.{digits}f} ± {error:.{digits}f}"
+
+
+def table(tiny: bool = False) -> Table:
+    seeds = SEEDS[:1] if tiny else SEEDS
+    table = Table("problem", "order", "tau or top-1", "against row", title=f"learners, {len(seeds)} seeds")
+    hidden = [
+        (side, steps, name) for side, lengths in HIDDEN.items() for steps in lengths for name in ESTIMATORS
+    ]
+    for side, steps, name in track(hidden, description="hidden orders", transient=True):
+        taus = [hidden_order(name, side, 20 if tiny else steps, seed) for seed in seeds]
+        table.add_row(f"hidden, {side}x{side}, {steps:,} steps", name, shown(taus, 2), "")
+    problems = {name: arms(make()) for name, make in PROBLEMS.items()}
+    if tiny:
+        problems = {"clutter": {arm: plan.changed(cut_short) for arm, plan in problems["clutter"].items()}}
+    with tempfile.TemporaryDirectory() as temporary:
+        out = Path(temporary) if tiny else Path("runs/laptop").absolute()
+        for problem, found in trained(problems, seeds, out).items():
+            for arm, values in found.items():
+                gains = [value - row for value, row in zip(values, found["row"], strict=False)]
+                table.add_row(problem, arm, shown(values), shown(gains))
+    return table
+
+
+def cut_short(run: Experiment) -> Experiment:
+    """An epoch of a few images."""
+    data = replace(run.data, train_images=64, validation_images=20)
+    return replace(run, data=data, train=replace(run.train, epochs=1))

@@ -1,0 +1,76 @@
+"""`reorder search`."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reorder.experiments.arguments import parse
+
+
+def search(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PRESET | FILE.yaml] [key=value ...]", help="What to train; default: digits."
+        ),
+    ] = None,
+    budget: Annotated[
+        float, typer.Option(help="What the search may cost, in full trainings (train.epochs).")
+    ] = 3.0,
+    seeds: Annotated[int, typer.Option(help="Seeds of the runs that judge the order found.")] = 2,
+    order: Annotated[
+        list[Path] | None, typer.Option(help="An order file to try too; repeat for more.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write; default: runs/NAME-search.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes at a time; default: one per GPU, or per core.")
+    ] = None,
+    slurm: Annotated[
+        bool, typer.Option("--slurm", help="Submit each rung's runs to Slurm, and wait for them.")
+    ] = False,
+    slurm_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="What Slurm is asked for; repeat for more."),
+    ] = None,
+) -> None:
+    """Search for an order: train many apart for a short time, keep the best, and say what the best is worth.
+
+    Candidates are scans turned in every way, strided, blocked and random orders, order files, variations of
+    the best of these, and what a straight-through run makes of the best. They are judged on images held out
+    of the training split (data.held_out). At the end row-major, the best scan, a random order and the order
+    found are trained in full with several seeds, and row-major for as long as the whole search took.
+
+    OUT gets search.json, order.json, verdict.json, search.png and a report. The same command continues a
+    search that was stopped.
+
+    Example: `reorder search digits model.options.segment=2 model.options.memory=2 --budget 3 --seeds 2`
+
+    Example: `reorder search paper/mamba-imagenet-row data.root=DIR train.epochs=20 --budget 10 --slurm`
+    """
+    if not 1 <= budget < float("inf"):
+        raise ValueError(f"--budget must be at least 1 full training, got {budget:g}")
+    if seeds < 1:
+        raise ValueError(f"--seeds must be at least 1, got {seeds}")
+    if slurm_option and not slurm:
+        raise ValueError("--slurm-option is for --slurm")
+    if jobs and slurm:
+        raise ValueError("--jobs is for this machine; Slurm has a job for each run")
+    experiment, name = parse(arguments or [])
+    from reorder.data.progress import Display
+    from reorder.experiments.rungs import Asked
+    from reorder.experiments.search import given_orders, run_search
+    from reorder.experiments.trainers import on_slurm, on_this_machine
+    from reorder.report.search import write_results
+
+    where = (out if out is not None else Path("runs") / f"{name}-search").absolute()
+    asked = Asked(experiment, where, budget, seeds, given_orders(order or [], experiment))
+    display, command = Display(), shlex.join(["reorder", *sys.argv[1:]])
+    place = (
+        on_slurm(where / ".slurm", slurm_option or []) if slurm else on_this_machine(jobs, display, command)
+    )
+    with place as (train, machine):
+        search = run_search(asked, train, machine, display)
+    write_results(search, where, display)

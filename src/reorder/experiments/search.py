@@ -1,0 +1,170 @@
+"""Search for an order: candidates are trained apart for a short time, the best go on, and one is judged.
+
+A search's directory holds
+
+search.json   what was tried and found, after every rung
+candidates/   the runs of the rungs, judged on images held out of the training split
+learned/      the straight-through run
+orders/       the candidates that are no scans, as order files
+order.json    the order found
+final/        the runs that end the search: all training images, judged on the validation split
+verdict.json  what they say; report/ and search.png show them
+
+Every run is one of a sweep's; what has ended is never done again.
+"""
+
+import hashlib
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reorder.config import Experiment, keys_that_matter
+from reorder.data.progress import Display
+from reorder.data.ranks import World, accelerator
+from reorder.experiments.budget import Plan, describe, plan
+from reorder.experiments.final import arms_of, in_full, judge, verdict_of
+from reorder.experiments.forecast import SHARING, measure
+from reorder.experiments.grids import Task, check_here, clock, with_threads
+from reorder.experiments.here import Machine
+from reorder.experiments.rungs import Asked, Rungs, Train, searching
+from reorder.models.grid import grid_of
+from reorder.orders.candidates import candidates
+from reorder.orders.files import load_order, save_order
+from reorder.orders.scans import SCANS
+from reorder.runs.directory import LOCK, RunDir
+from reorder.runs.searches import Candidate, Search, read_search
+from reorder.runs.verdict import write_verdict
+
+# N patches
+
+CANDIDATES = 60  # fixed ones, if the budget has room for so many
+EMPTY = {LOCK, "prior.json"}  # what a search that was stopped at its very beginning may leave
+
+
+def given_orders(files: list[Path], experiment: Experiment) -> dict[str, Tensor]:
+    """The orders (N,) in files, by the names of the candidates they become."""
+    grid = grid_of(experiment.model.image_shape, experiment.model.patch_size)
+    found: dict[str, Tensor] = {}
+    for path in files:
+        name = path.absolute().parent.name if path.name == "order.json" else path.stem
+        plain = f"file-{re.sub(r'[^A-Za-z0-9_.]+', '-', name)[:60]}"
+        taken = sum(other == plain or other.startswith(f"{plain}-again-") for other in found)
+        found[f"{plain}-again-{taken}" if taken else plain] = load_order(path, grid).order
+    return found
+
+
+def begin(asked: Asked) -> Search:
+    """The search in the directory, as far as it has come, or a new one, which has no candidates yet."""
+    settings = settings_of(asked)
+    if (search := read_search(asked.out)) is not None:
+        _check_same(asked.out, search.settings, settings)
+        return search
+    if asked.out.exists() and (not asked.out.is_dir() or {e.name for e in asked.out.iterdir()} - EMPTY):
+        raise ValueError(f"{asked.out} exists and is no search's directory; choose another --out")
+    count = max(CANDIDATES, len(asked.given) + 2)
+    planned = plan(asked.budget, count, asked.experiment.train.epochs, asked.seeds)
+    room = planned.rungs[0].candidates
+    if len(asked.given) > room - 2:
+        raise ValueError(
+            f"--budget {asked.budget:g} has room for row-major, a scan and {room - 2} order files, not "
+            f"{len(asked.given)}; give a larger budget, or fewer files"
+        )
+    return Search(settings, asked.grid, list(planned.rungs), [])
+
+
+def first_candidates(asked: Asked, base: Experiment, count: int, display: Display) -> list[Candidate]:
+    """So many fixed candidates, among them the files given and, with order.scan=prior, the prior's choice."""
+    first = ""
+    if base.order.scan == "prior":
+        from reorder.training.prior_choice import recorded_or_measured  # imported here: slow, seldom needed
+
+        prior = recorded_or_measured(base, [RunDir(asked.out)], display)
+        RunDir(asked.out).write_prior(prior)
+        first = prior["chosen"]["scan"]
+    found = candidates(asked.grid, count, base.train.seed, asked.given, first)
+    made = dict.fromkeys(SCANS, "scan") | dict.fromkeys(asked.given, "order file")
+    made |= {first: "scan, chosen by the prior"} if first else {}
+    return [Candidate(name, made.get(name, "fixed"), order.tolist()) for name, order in found.items()]
+
+
+def settings_of(asked: Asked) -> dict[str, Any]:
+    """What makes it this search and no other, as it is written."""
+    orders = {
+        name: hashlib.sha256(order.numpy().tobytes()).hexdigest()[:8] for name, order in asked.given.items()
+    }
+    learning = {f"order.{key}": value for key, value in asdict(asked.experiment.order).items()}
+    settings = {"budget": asked.budget, "seeds": asked.seeds, "orders": orders}
+    written = json.dumps(settings | keys_that_matter(asked.experiment) | learning)
+    found: dict[str, Any] = json.loads(written)
+    return found
+
+
+def _check_same(out: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Refuse to go on with another search."""
+    for key in [*wanted, *found]:
+        if found.get(key) != wanted.get(key):
+            raise ValueError(
+                f"{out} holds another search ({key} is {found.get(key)}, not {wanted.get(key)}); choose "
+                "another --out, or move it away"
+            )
+
+
+def run_search(asked: Asked, train: Train, machine: Machine | None, display: Display) -> Search:
+    """Bring a search to its end; `machine` is what it is trained on, None for another than this one."""
+    search = begin(asked)
+    if search.verdict is not None:
+        display.say(f"the search in {asked.out} is finished already")
+        return search
+    base = searching(asked, search.plan[0].epochs)
+    rungs = Rungs(asked, base, search, train, display)
+    whole = in_full(asked.experiment)
+    check_here([rungs.task("row", base.train.epochs), Task("row", RunDir(asked.out / "final"), whole)])
+    with RunDir(asked.out).locked():
+        if not search.candidates:
+            search.candidates = first_candidates(asked, base, search.plan[0].candidates, display)
+        planned = plan_of(asked, search)
+        for line in describe(planned):
+            display.say(line)
+        if machine is not None:
+            display.say(time_left(planned, len(search.rungs), (base, whole), machine))
+        rungs.run()
+        finish(asked, rungs)
+    return search
+
+
+def plan_of(asked: Asked, search: Search) -> Plan:
+    return Plan(tuple(search.plan), asked.experiment.train.epochs, asked.seeds)
+
+
+def time_left(planned: Plan, over: int, kinds: tuple[Experiment, Experiment], machine: Machine) -> str:
+    """How long what follows so many rungs will take here, by a few steps of both kinds of run."""
+    world = World(0, 1, accelerator())
+    tasks = [with_threads(Task("", RunDir(""), kind), machine.threads) for kind in kinds]
+    short, full = (measure(task.experiment, world, 0.0).epoch for task in tasks)
+    if machine.jobs > 1 and world.device.type == "cpu":
+        short, full = SHARING * short, SHARING * full
+    rungs = short * sum(rung.cost for rung in planned.rungs[over:]) / machine.jobs
+    final = full * max(planned.final_epochs / machine.jobs, planned.equal_epochs)
+    how = f"{machine.jobs} process{'es' * (machine.jobs > 1)}"
+    return f"about {clock(rungs)} for the rungs and {clock(final)} for the comparison, with {how}"
+
+
+def finish(asked: Asked, rungs: Rungs) -> None:
+    """Write the order found, train it and its controls in full, and judge them."""
+    search = rungs.search
+    assert search.chosen is not None
+    candidate = next(each for each in search.candidates if each.name == search.chosen)
+    about = {"candidate": candidate.name, "made": candidate.made, "search": asked.out.name}
+    save_order(asked.out / "order.json", torch.tensor(candidate.order), search.grid, about)
+    arms = arms_of(asked.experiment, search, asked.out, asked.seeds, plan_of(asked, search).equal_epochs)
+    tasks = {task.name: task for arm in arms.values() for task in arm.tasks}
+    rungs.train(list(tasks.values()))
+    verdict = verdict_of(arms, len(search.candidates))
+    search.arms, search.verdict = judge(arms), verdict.text
+    write_verdict(asked.out / "verdict.json", verdict)
+    rungs.write()
