@@ -52,6 +52,9 @@ EVALUATE, RESULTS, COMPARISONS, GAINS = (
     "report/test_gains.py",
 )
 COMPARISON = "experiments/test_comparison.py"
+SEGMENT_ATTENTION = "models/kernels/segment_attention.py"
+SEGMENTS = "models/kernels/test_segment_attention.py"
+WINDOW = "models/kernels/test_sliding_window.py"
 RANKING, ENTROPY = "prior/test_ranking.py", "prior/test_entropy.py"
 COMPRESSIBILITY, KMEANS, COMMAND = (
     "prior/test_compressibility.py",
@@ -140,7 +143,7 @@ MUTANTS = [
     Mutant("orders/learner.py", "orders = self.first[None]", "orders = self.policy.mode()[None]", LEARNER),
     Mutant("orders/learner.py", "self.policy.logits.grad = None", "pass", LEARNER),
     Mutant("orders/learner.py", "self._drawn[1] > 0 and self.learn", "self._drawn[1] > 0", LEARNER),
-    Mutant("orders/learner.py", "self.policy.logits.mul_(TIE)", "pass", LEARNER),
+    Mutant("orders/learner.py", ".log().flip(0)", ".log()", LEARNER),
     Mutant("orders/learner.py", "(NARROWEST / WIDEST) ** done", "(WIDEST / NARROWEST) ** done", LEARNER),
     Mutant("orders/learner.py", "reach / max(1, self.stop_step - self.start_step)", "reach", LEARNER),
     Mutant("orders/estimators.py", "(-losses.mean())", "(losses.mean())", REWARD),
@@ -277,9 +280,19 @@ MUTANTS = [
     Mutant("report/evaluation.py", '"own-reversed": own.flip(0)', '"own-reversed": own', JUDGE),
     Mutant("report/evaluation.py", '("top5", result.correct5)', '("top5", result.correct)', JUDGE),
     Mutant("report/evaluation.py", '    "data.train_images",\n', "", JUDGE),
-    Mutant("models/coverage.py", "    model.eval()\n", "", EVALUATE),
+    Mutant("models/coverage.py", "    model.eval()\n", "", "models/test_coverage.py"),
     Mutant("models/accuracy.py", "rows[rows[:, 0].argsort()].T", "rows.T", EVALUATE),
     Mutant("models/accuracy.py", "topk(min(5, logits.shape[1]))", "topk(min(4, logits.shape[1]))", EVALUATE),
+    # Models: where the class token stands, and what it sees
+    Mutant("models/readout.py", '"last": length - 1', '"last": length - 2', SEGMENTS),
+    Mutant("models/readout.py", "tokens[:, 1:].mean(1", "tokens.mean(1", SEGMENTS),
+    Mutant("models/transformer_xl.py", "needed[0] // segment * segment - self.memory", "needed[0]", SEGMENTS),
+    Mutant("models/transformer_xl.py", 'has_global=readout == "first"', "has_global=True", SEGMENTS),
+    Mutant(SEGMENT_ATTENTION, "segment * cut.segment - cut.memory)", "segment * cut.segment)", SEGMENTS),
+    Mutant(SEGMENT_ATTENTION, "return own, inside - own + before", "return inside, before", SEGMENTS),
+    Mutant(SEGMENT_ATTENTION, "return inside + before if cut.before else inside", "return inside", SEGMENTS),
+    Mutant("models/kernels/sliding_window.py", "seen |= query >= cut.length", "seen |= query < 0", WINDOW),
+    Mutant("models/coverage.py", "found = found[slot_of][:, slot_of]", "pass", "models/test_coverage.py"),
     # Statistics
     Mutant(
         "runs/statistics.py",

@@ -25,9 +25,9 @@ def test_defaults_are_the_papers_recipe():
 
 def test_a_curriculum_is_the_estimators_but_for_what_is_given():
     order = build(Experiment(), overrides=["order.policy_fraction=0.4"]).order
-    assert order.curriculum == (0.05, 0.4, "random", True)
+    assert order.curriculum == (0.05, 0.4, "random")
     order = build(Experiment(), overrides=["order.estimator=scaled", "order.warmup_order=init"]).order
-    assert order.curriculum == (0.15, 0.3, "init", False)
+    assert order.curriculum == (0.15, 0.3, "init")
 
 
 def test_overrides_and_files_change_typed_values(tmp_path):
@@ -284,7 +284,13 @@ def test_what_is_accepted_but_does_nothing_is_noted():
     assert same.startswith("model.options.readout=last is the same as first")
     (half,) = notes(build(digits(), overrides=["model.name=transformer_xl", "model.options.readout=middle"]))
     assert half.startswith("model.options.readout=middle answers after half of the patches")
-    used = ["model.options.memory=8", "model.options.segment=4", "model.options.readout=last"]
+    used = ["model.options.memory=8", "model.options.segment=4", "order.policy=global"]
+    last = [*used, "order.estimator=straight-through", "model.options.readout=last"]
+    (stopped,) = notes(build(digits(), overrides=last))
+    assert stopped.startswith("order.estimator=straight-through learns from the class token's segment alone")
+    assert notes(build(digits(), overrides=[*last, "order.estimator=paired"])) == []
+    assert notes(build(digits(), overrides=[*last, "order.policy=none"])) == []
+    assert notes(build(digits(), overrides=[*last, "model.options.memory_gradient=true"])) == []
     assert notes(build(digits(), overrides=used)) == []
     (unused,) = notes(build(digits(), overrides=["data.held_out=9", "data.validation_images=8"]))
     assert unused.startswith("data.validation_images=8 has no effect with data.held_out")

@@ -153,16 +153,15 @@ class Train:
 
 
 class Curriculum(NamedTuple):
-    """When a policy learns, in parts of a run, what is read before, and what becomes of the model after."""
+    """When a policy learns, in parts of a run, and what is read before."""
 
     warmup_fraction: float
     policy_fraction: float
     warmup_order: str
-    restart: bool
 
 
-PAPERS = Curriculum(0.15, 0.30, "row", restart=False)  # N = 15 and M = 30 of 100 epochs
-OURS = Curriculum(0.05, 0.15, "random", restart=True)
+PAPERS = Curriculum(0.15, 0.30, "row")  # N = 15 and M = 30 of 100 epochs
+OURS = Curriculum(0.05, 0.25, "random")
 ESTIMATORS = {
     "paper": PAPERS,
     "exact": PAPERS,
@@ -194,7 +193,6 @@ class Order:
     warmup_fraction: float | None = None
     policy_fraction: float | None = None
     warmup_order: str | None = None
-    restart: bool | None = None  # train the model anew once the order is found
     # Where REINFORCE's running baseline starts: at the first reward, or at zero, as in the authors' release
     baseline_start: str = "first"
 
@@ -338,16 +336,24 @@ def notes(experiment: Experiment) -> list[str]:
             f"data.validation_images={experiment.data.validation_images} has no effect with data.held_out: "
             "the validation split is not looked at"
         )
-    return found + _readout_notes(experiment.model)
+    return found + _readout_notes(experiment.model, experiment.order)
 
 
-def _readout_notes(model: Model) -> list[str]:
-    readout, one_way = model.options.get("readout"), model.options.get("scans") == 1
+def _readout_notes(model: Model, order: Order) -> list[str]:
+    options, found = model.options, []
+    readout, causal = options.get("readout"), model.name == "transformer_xl" or options.get("scans") == 1
     if model.name == "vit" and readout in ("middle", "last"):
-        return [f"model.options.readout={readout} is the same as first: a ViT is indifferent to slots"]
-    if readout == "middle" and (model.name == "transformer_xl" or one_way):
-        return ["model.options.readout=middle answers after half of the patches: nothing reads the others"]
-    return []
+        found.append(f"model.options.readout={readout} is the same as first: a ViT is indifferent to slots")
+    if readout == "middle" and causal:
+        found.append("model.options.readout=middle answers after half of the patches: nothing reads the rest")
+    learns_from_tokens = order.policy == "global" and order.estimator == "straight-through"
+    stops = options.get("segment") is not None and not options.get("memory_gradient", False)
+    if readout in ("middle", "last") and stops and learns_from_tokens:
+        found.append(
+            "order.estimator=straight-through learns from the class token's segment alone: "
+            "its memory passes no gradient on without model.options.memory_gradient=true"
+        )
+    return found
 
 
 def check_continuation(overrides: list[str]) -> None:

@@ -7,7 +7,7 @@ import torch
 
 import reorder
 from reorder.models import coverage as analysis
-from reorder.models.layers import Size
+from reorder.models.sizes import Size
 
 SIDE = 7  # 224 pixels in patches of 32: 49 patches and a class token
 
@@ -71,6 +71,16 @@ def test_a_segmented_transformer_xl_and_a_one_way_mamba_see_less():
     one_way = reorder.create_model("mamba", one_layer, 16, 4, scans=1)
     assert torch.equal(analysis.attends(one_way, images), torch.ones(17, 17, dtype=torch.bool).tril())
     assert one_way.training
+
+
+@pytest.mark.parametrize("name", ["vit", "transformer_xl", "mamba"])
+def test_looking_into_a_model_in_training_drops_nothing_out(name):
+    model = reorder.create_model(name, Size(12, 2, 3), 16, 4, dropout=0.5, drop_path=0.5)
+    before = torch.get_rng_state()
+    images = torch.zeros(1, 3, 16, 16)
+    analysis.attends(model, images)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert model.training
 
 
 def test_the_numbers_are_written_as_json(found, tmp_path):

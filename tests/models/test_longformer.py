@@ -7,8 +7,8 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from reorder.models.layers import SIZES, Size
 from reorder.models.longformer import Longformer
+from reorder.models.sizes import SIZES, Size
 
 SMALL = Size(width=24, depth=2, heads=3)
 GRID = (1, 1)

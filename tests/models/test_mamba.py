@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from reorder.models.layers import SIZES, Size
 from reorder.models.mamba import Mamba, Mixer, vertical_slots
+from reorder.models.sizes import SIZES, Size
 
 SMALL = Size(width=20, depth=2, heads=1)
 

@@ -7,8 +7,8 @@ import typer
 
 from reorder.cli.checks import check_ending
 from reorder.data.progress import visible
-from reorder.experiments.arguments import SIZES
 from reorder.models.grid import grid_of
+from reorder.models.sizes import size_of
 
 
 def coverage(
@@ -23,8 +23,7 @@ def coverage(
     """
     check_ending(out)
     grid_of(image_size, patch_size)
-    if size not in SIZES:
-        raise ValueError(f"unknown size {size!r}; choose from {', '.join(SIZES)}")
+    size_of(size)
     from reorder.models.coverage import coverage as count_coverage
     from reorder.models.coverage import write_coverage
     from reorder.report.figures import check_drawable, coverage_figure, save_figure

@@ -183,7 +183,8 @@ def clutter(settings: config.Data, shape: tuple[int, int]) -> Dataset:
         read = [torch.stack([split.read(index) for index in range(len(split))]) for split in made]
         return _in_memory((read[0], made[0].labels), (read[1], made[1].labels), DIGIT_NAMES, shape)
     pixels = made[0].cells.double() / 255
-    return Dataset(*made, DIGIT_NAMES, pixels.mean().float()[None], pixels.std().float()[None])
+    train, validation = made
+    return Dataset(train, validation, DIGIT_NAMES, pixels.mean().float()[None], pixels.std().float()[None])
 
 
 DIGIT_NAMES = [str(digit) for digit in range(10)]

@@ -14,11 +14,11 @@ from reorder.config import Experiment, build
 from reorder.experiments.presets import PRESETS, preset
 from reorder.experiments.studies import STUDIES, Planned
 from reorder.models.grid import grid_of
+from reorder.models.sizes import size_of
 from reorder.orders.scans import SCANS
 
 # The names in the tables of models/ and data/, which are slow to import; a test compares them.
 MODELS = ("vit", "transformer_xl", "longformer", "mamba")
-SIZES = ("mini", "tiny", "small", "base", "large")
 DATASETS = ("digits", "clutter", "idx", "image_folder", "imagenet", "fmow")
 # submitit's own words for what every kind of cluster has; anything else is Slurm's.
 SHARED = ("name", "timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node", "stderr_to_stdout")
@@ -36,9 +36,9 @@ def parse(arguments: list[str]) -> tuple[Experiment, str]:
 def check_names(experiment: Experiment) -> None:
     """Refuse names that do not exist, and patches that do not fit, before anything slow is imported."""
     model, data, scan = experiment.model, experiment.data.name, experiment.order.scan
-    for what, name, choices in (("model", model.name, MODELS), ("size", model.size, SIZES)):
-        if name not in choices:
-            raise ValueError(f"unknown {what} {name!r}; choose from {', '.join(choices)}")
+    if model.name not in MODELS:
+        raise ValueError(f"unknown model {model.name!r}; choose from {', '.join(MODELS)}")
+    size_of(model.size)
     kind, colon, rest = data.partition(":")
     if data not in DATASETS and not (kind == "hf" and colon and rest):
         raise ValueError(f"unknown dataset {data!r}; choose from {', '.join(DATASETS)}, hf:<name or path>")

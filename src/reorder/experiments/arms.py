@@ -38,7 +38,6 @@ def algorithm_1(experiment: Experiment) -> Planned:
         warmup_fraction=usual.warmup_fraction,
         policy_fraction=usual.policy_fraction,
         warmup_order=usual.warmup_order,
-        restart=usual.restart,
     )
     return Planned(replace(experiment, order=order))
 

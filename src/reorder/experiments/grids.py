@@ -40,7 +40,6 @@ FIRST_DEFAULTS = {
     "order.warmup_fraction": 0.15,
     "order.policy_fraction": 0.30,
     "order.warmup_order": "row",
-    "order.restart": False,
 }
 
 

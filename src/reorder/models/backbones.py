@@ -2,9 +2,9 @@
 
 from torch import nn
 
-from reorder.models.layers import SIZES, Size
 from reorder.models.longformer import Longformer
 from reorder.models.mamba import Mamba
+from reorder.models.sizes import SIZES, Size
 from reorder.models.transformer_xl import TransformerXL
 from reorder.models.vit import ViT
 

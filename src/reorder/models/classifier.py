@@ -7,9 +7,10 @@ from typing import Any, get_args
 from torch import Tensor, nn
 
 from reorder.config import Model
-from reorder.models.backbones import BACKBONES, SIZES, Size, TransformerXL
+from reorder.models.backbones import BACKBONES, Size, TransformerXL
 from reorder.models.grid import grid_of
 from reorder.models.patches import Tokens, initial_std
+from reorder.models.sizes import size_of
 from reorder.orders.read import plain
 from reorder.orders.straight_through import Sampled
 
@@ -73,9 +74,7 @@ def create_model(
     if name not in BACKBONES:
         raise ValueError(f"unknown model {name!r}; choose from {', '.join(BACKBONES)}")
     if isinstance(size, str):
-        if size not in SIZES:
-            raise ValueError(f"unknown size {size!r}; choose from {', '.join(SIZES)}")
-        size = SIZES[size]
+        size = size_of(size)
     if classes < 1 or channels < 1:
         raise ValueError(f"channels and classes must be at least 1, got {channels} and {classes}")
     check_options(name, options)

@@ -1,27 +1,12 @@
-"""What the backbones share: their sizes, stochastic depth, and running a stack of blocks."""
+"""What the backbones share: stochastic depth, and running a stack of blocks."""
 
 # B images, N patches, L = N + 1 tokens, D width
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-
-
-class Size(NamedTuple):
-    width: int
-    depth: int
-    heads: int
-
-
-SIZES = {
-    "mini": Size(64, 4, 4),
-    "tiny": Size(192, 12, 3),
-    "small": Size(384, 12, 6),
-    "base": Size(768, 12, 12),
-    "large": Size(1024, 24, 16),
-}
 
 
 class DropPath(nn.Module):

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from reorder.models.kernels.feed_forward import feed_forward
 from reorder.models.kernels.sliding_window import sliding_window_attention, window_pattern
-from reorder.models.layers import DropPath, Size, drop_path_rates, head_width, run_blocks
+from reorder.models.layers import DropPath, drop_path_rates, head_width, run_blocks
 from reorder.models.patches import initial_std
 from reorder.models.readout import check_readout, move_class_token, move_class_token_back, read_out
+from reorder.models.sizes import Size
 
 NORM_EPS = 1e-5
 

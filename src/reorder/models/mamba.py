@@ -11,7 +11,7 @@ from torch.nn.functional import silu, softplus
 
 from reorder.models.kernels.causal_conv import causal_conv_silu
 from reorder.models.kernels.selective_scan import selective_scan
-from reorder.models.layers import DropPath, Size, drop_path_rates, run_blocks
+from reorder.models.layers import DropPath, drop_path_rates, run_blocks
 from reorder.models.readout import (
     check_readout,
     class_token_place,
@@ -19,6 +19,7 @@ from reorder.models.readout import (
     move_class_token_back,
     read_out,
 )
+from reorder.models.sizes import Size
 from reorder.orders.order import invert
 from reorder.orders.read import read_in_order
 from reorder.orders.scans import check_grid

@@ -20,9 +20,10 @@ from reorder.models.kernels.segment_attention import (
     segment_attention,
     segment_weights,
 )
-from reorder.models.layers import DropPath, Size, drop_path_rates, head_width, run_block
+from reorder.models.layers import DropPath, drop_path_rates, head_width, run_block
 from reorder.models.patches import initial_std
 from reorder.models.readout import check_readout, move_class_token, move_class_token_back, read_out
+from reorder.models.sizes import Size
 from reorder.orders.scans import check_grid
 
 # B images, N patches, L = N + 1 tokens, D width, H heads, d = D / H

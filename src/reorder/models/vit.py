@@ -6,9 +6,10 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from reorder.models.layers import DropPath, Size, drop_path_rates, head_width, run_blocks
+from reorder.models.layers import DropPath, drop_path_rates, head_width, run_blocks
 from reorder.models.patches import initial_std
 from reorder.models.readout import check_readout, read_out
+from reorder.models.sizes import Size
 
 # B images, L tokens, D width, H heads, d = D / H
 

@@ -75,7 +75,7 @@ def write_results(search: Search, directory: Path, display: Display) -> None:
     """Draw the rungs, write the report of the last runs, and say what was found."""
     save_figure(search_figure(search), directory / "search.png")
     runs = dict.fromkeys(path for arm in search.arms for path in arm.runs)
-    page, _ = write_report([RunDir(directory / path) for path in runs], directory / "report")
+    page = write_report([RunDir(directory / path) for path in runs], directory / "report").page
     table = final_table(search)
     write_table(table, directory / "report")
     display.console.print(terminal_table(table))

@@ -7,7 +7,6 @@ from torch import Tensor
 from reorder.orders.curriculum import learning_rate
 from reorder.orders.straight_through import Sampled
 from reorder.training.guards import all_finite, learner_unchanged_unless, parts_of, update
-from reorder.training.restart import restart, restart_step
 from reorder.training.state import Run, derive_seed
 
 # B images, N patches
@@ -19,8 +18,6 @@ def train_step(run: Run, images: Tensor, labels: Tensor) -> None:
     Algorithm 1 keeps one sum of losses and one update; here the model's part of line 11 is back-propagated
     part by part with `train.accumulate`, and the policy's after it, which adds up to the same gradients.
     """
-    if run.step == restart_step(run):
-        restart(run)
     set_learning_rate(run)
     torch.manual_seed(derive_seed(run.experiment.train.seed, run.step, run.world.rank))  # of dropout
     run.optimizer.zero_grad()
@@ -53,9 +50,8 @@ def read_batch(run: Run, images: Tensor, labels: Tensor, order: Tensor | Sampled
 
 def set_learning_rate(run: Run) -> None:
     """The model follows the cosine; the policy, the last group, keeps its own rate (section 5.3)."""
-    settings, again = run.experiment.train, restart_step(run)
-    began = again if again is not None and run.step >= again else 0
+    settings = run.experiment.train
     warmup_steps = round(settings.warmup_epochs * run.loader.steps_per_epoch)
-    rate = learning_rate(run.step - began, warmup_steps, run.total_steps - began, settings.learning_rate)
+    rate = learning_rate(run.step, warmup_steps, run.total_steps, settings.learning_rate)
     for group in run.optimizer.param_groups[:-1]:
         group["lr"] = rate

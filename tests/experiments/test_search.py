@@ -1,0 +1,246 @@
+"""A search whose runs are only pretended: what is tried, what goes on, what is judged, how it continues."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from pretended import pretend
+from short_runs import QUIET
+
+from reorder.config import build
+from reorder.experiments.budget import BEST
+from reorder.experiments.presets import preset
+from reorder.experiments.rungs import Asked
+from reorder.experiments.search import given_orders, run_search
+from reorder.orders.files import load_order, save_order
+from reorder.orders.named import random_order
+from reorder.orders.scans import SCANS, scan
+from reorder.runs.directory import RunDir
+from reorder.runs.searches import read_search
+
+OVERRIDES = [
+    "train.epochs=10",
+    "train.warmup_epochs=2",
+    "train.batch_size=16",
+    "train.seed=5",
+    "data.train_images=150",
+    "data.validation_images=90",
+]
+
+
+def asked(out, *overrides, budget=3.0, seeds=2, given=None):
+    return Asked(build(preset("digits"), overrides=[*OVERRIDES, *overrides]), out, budget, seeds, given or {})
+
+
+def late(order):
+    """An order is as good as it is late to read patch 5."""
+    return 0.2 + 0.6 * order.tolist().index(5) / 15
+
+
+def test_the_best_of_all_that_were_tried_is_found_within_the_budget(tmp_path):
+    train = pretend(late)
+    search = run_search(asked(tmp_path / "s"), train, None, QUIET)
+    qualities = {c.name: late(torch.tensor(c.order)) for c in search.candidates}
+    assert qualities[search.chosen] == max(qualities.values())
+    assert len(search.candidates) == 8 + 4 + 1
+    assert {"row", "column", "stride-2x2", "random-1", "variation-4", "learned"} <= set(qualities)
+    assert [r.source for r in search.rungs] == ["fixed", "variations", "learned", "best"]
+    # What goes on is row-major and the best of all before, and nothing else.
+    best = sorted(set(qualities) - {"row"}, key=qualities.get, reverse=True)
+    (last,) = [rung for rung in search.rungs if rung.source == BEST]
+    assert {score.name for score in last.scores} >= {"row"}
+    assert min(qualities[s.name] for s in last.scores if s.name != "row") >= qualities[best[4]]
+    assert len(last.scores) == 5
+    for rung in search.rungs:
+        assert rung.images == 30  # a fifth of 150
+        for score in rung.scores:
+            assert score.top1 == pytest.approx(qualities[score.name], abs=1 / 30)
+            assert score.difference == pytest.approx(
+                100 * (qualities[score.name] - late(scan("row", 4, 4))), abs=4
+            )
+    found = load_order(tmp_path / "s" / "order.json")
+    assert found.order.tolist() == search.order_of(search.chosen)
+    assert found.provenance["candidate"] == search.chosen
+
+
+def test_no_more_is_trained_than_was_planned(tmp_path):
+    train = pretend(late)
+    search = run_search(asked(tmp_path / "s"), train, None, QUIET)
+    trained, spent = {}, 0
+    for name, epochs in train.calls:
+        if "final" in name:
+            continue
+        spent += epochs
+        trained[name] = epochs
+    planned = sum(rung.cost for rung in search.plan)
+    final = 2 * (4 * 10 + planned + 10)
+    carried = sum(1 * len(rung.scores) for rung in search.rungs if rung.source == BEST)  # epochs they had
+    assert spent == planned + carried + final
+    assert planned <= 30
+
+
+def test_candidates_never_see_what_judges_them(tmp_path):
+    """Held-out images and other seeds in the rungs; all images and the validation split at the end."""
+    run_search(asked(tmp_path / "s"), pretend(late), None, QUIET)
+    rungs = [RunDir(p.parent).experiment() for p in (tmp_path / "s" / "candidates").glob("*/config.yaml")]
+    assert {(e.data.held_out, e.data.train_images, e.train.seed) for e in rungs} == {(30, 150, 7)}
+    assert {e.train.epochs for e in rungs} == {1, 3}
+    assert {e.train.warmup_epochs for e in rungs} == {0.2}  # a tenth, as the first rung is of a training
+    final = [RunDir(p.parent).experiment() for p in (tmp_path / "s" / "final").glob("*/config.yaml")]
+    assert {(e.data.held_out, e.data.validation_images, e.train.warmup_epochs) for e in final} == {
+        (None, 90, 2)
+    }
+    assert {e.train.seed for e in final} == {5, 6}
+    assert all(e.order.policy == "none" for e in rungs + final)
+    (learner,) = (tmp_path / "s" / "learned").glob("*/config.yaml")
+    experiment = RunDir(learner.parent).experiment()
+    assert (experiment.order.policy, experiment.order.estimator) == ("global", "straight-through")
+    assert (experiment.data.held_out, experiment.train.epochs) == (30, 5)
+
+
+def test_a_survivor_goes_on_in_its_own_directory_and_others_lose_their_checkpoints(tmp_path):
+    search = run_search(asked(tmp_path / "s"), pretend(late), None, QUIET)
+    survivors = {score.name for score in search.rungs[-1].scores}
+    for path in (tmp_path / "s" / "candidates").iterdir():
+        epochs = json.loads((path / "summary.json").read_text())["epochs"]
+        assert (path / "summary-1-epochs.json").exists() == (epochs == 3)
+        assert not (path / "checkpoints").exists()
+    kept = [p for p in (tmp_path / "s" / "candidates").iterdir() if (p / "summary-1-epochs.json").exists()]
+    assert len(kept) == len(survivors)
+
+
+def test_the_verdict_is_by_the_validation_images_of_runs_in_full(tmp_path):
+    search = run_search(asked(tmp_path / "s"), pretend(late), None, QUIET)
+    arms = {arm.name: arm for arm in search.arms}
+    assert set(arms) == {"row-major", "best scan", "random order", "order found", "row-major, equal compute"}
+    images = 200  # that the pretended runs have
+
+    def points(order):
+        return 100 * (round(late(order) * images) - round(late(scan("row", 4, 4)) * images)) / images
+
+    found = torch.tensor(search.order_of(search.chosen))
+    assert arms["order found"].difference == pytest.approx(points(found))
+    assert arms["row-major"].difference == arms["row-major, equal compute"].difference == 0
+    scans = {name: late(scan(name, 4, 4)) for name in SCANS if name != "row"}
+    assert scans[arms["best scan"].order] == max(scans.values())
+    drawn = np.mean([points(random_order((4, 4), seed)) for seed in (5, 6)])
+    assert arms["random order"].difference == pytest.approx(drawn)
+    assert arms["row-major, equal compute"].epochs == 10 + sum(rung.cost for rung in search.plan)
+    written = json.loads((tmp_path / "s" / "verdict.json").read_text())
+    assert written["text"] == search.verdict
+    assert search.verdict.startswith(f"the order found is {points(found):.1f} ± ")
+    assert (written["against"], written["seeds"], written["images"]) == ("row-major", 2, 200)
+    assert written["difference"] == pytest.approx(points(found))
+
+
+def without_seconds(search):
+    return {key: value for key, value in vars(search).items() if key != "seconds"}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """A search, and all that was trained for it."""
+    train = pretend(late)
+    return run_search(asked(tmp_path_factory.mktemp("whole") / "s"), train, None, QUIET), train.calls
+
+
+@pytest.mark.parametrize("after", [0, 10, 12, 15, 20])
+def test_an_interrupted_search_continues_and_repeats_nothing(tmp_path, uninterrupted, after):
+    expected, calls = uninterrupted
+    broken = pretend(late)
+
+    def interrupted(tasks):
+        for task in tasks:
+            if len(broken.calls) == after and not task.finished:
+                raise KeyboardInterrupt
+            broken([task])
+
+    with pytest.raises(KeyboardInterrupt):
+        run_search(asked(tmp_path / "s"), interrupted, None, QUIET)
+    assert read_search(tmp_path / "s") is not None
+    again = pretend(late)
+    found = run_search(asked(tmp_path / "s"), again, None, QUIET)
+    assert sorted(broken.calls + again.calls) == sorted(calls)
+    assert without_seconds(found) == without_seconds(expected)
+    assert (tmp_path / "s" / "order.json").read_text() != ""
+    nothing = pretend(late)
+    assert without_seconds(run_search(asked(tmp_path / "s"), nothing, None, QUIET)) == without_seconds(
+        expected
+    )
+    assert nothing.calls == []
+
+
+def test_another_search_is_not_continued(tmp_path):
+    run_search(asked(tmp_path / "s"), pretend(late), None, QUIET)
+    with pytest.raises(
+        ValueError, match=r"s holds another search \(budget is 3.0, not 4.0\); choose another"
+    ):
+        run_search(asked(tmp_path / "s", budget=4.0), pretend(late), None, QUIET)
+    with pytest.raises(ValueError, match=r"train.learning_rate is 0.001, not 0.01"):
+        run_search(asked(tmp_path / "s", "train.learning_rate=0.01"), pretend(late), None, QUIET)
+    run_search(asked(tmp_path / "s", "train.threads=1"), pretend(late), None, QUIET)  # which changes nothing
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("precious")
+    with pytest.raises(ValueError, match="mine exists and is no search's directory"):
+        run_search(asked(tmp_path / "mine"), pretend(late), None, QUIET)
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_order_files_are_tried_first(tmp_path):
+    best = torch.tensor([p for p in range(16) if p != 5] + [5])
+    (tmp_path / "run").mkdir()
+    for path in ("run/order.json", "mine.json"):
+        save_order(tmp_path / path, best if path == "mine.json" else random_order((4, 4), 3), (4, 4))
+    experiment = asked(tmp_path).experiment
+    given = given_orders(
+        [tmp_path / "run/order.json", tmp_path / "mine.json", tmp_path / "mine.json"], experiment
+    )
+    assert list(given) == ["file-run", "file-mine", "file-mine-again-1"]
+    search = run_search(asked(tmp_path / "s", given=given), pretend(late), None, QUIET)
+    assert [c.name for c in search.candidates][:3] == ["row", "file-run", "file-mine"]
+    assert search.candidates[2].made == "order file"
+    assert search.chosen == "file-mine"
+    save_order(tmp_path / "small.json", torch.arange(4), (2, 2))
+    with pytest.raises(ValueError, match=r"small.json is for a 2x2 grid, but a 4x4 grid is read"):
+        given_orders([tmp_path / "small.json"], experiment)
+    many = {f"file-{seed}": random_order((4, 4), seed) for seed in range(7)}
+    with pytest.raises(ValueError, match="has room for row-major, a scan and 6 order files, not 7"):
+        run_search(asked(tmp_path / "many", given=many), pretend(late), None, QUIET)
+
+
+def test_the_priors_choice_is_tried_right_after_row_major(tmp_path, monkeypatch):
+    measured = []
+
+    def prior(experiment, runs, display):
+        measured.append(experiment.data.held_out)
+        return runs[0].prior() or {"chosen": {"scan": "snake"}}
+
+    monkeypatch.setattr("reorder.training.prior_choice.recorded_or_measured", prior)
+    search = run_search(asked(tmp_path / "s", "order.scan=prior"), pretend(late), None, QUIET)
+    assert [c.name for c in search.candidates][:3] == ["row", "snake", "column"]
+    assert search.candidates[1].made == "scan, chosen by the prior"
+    assert measured == [30]
+
+
+def test_a_scan_that_is_found_is_trained_once(tmp_path):
+    def columns(order):
+        return 0.9 if order.tolist() == scan("column", 4, 4).tolist() else 0.3
+
+    train = pretend(columns)
+    search = run_search(asked(tmp_path / "s"), train, None, QUIET)
+    arms = {arm.name: arm for arm in search.arms}
+    assert search.chosen == "column"
+    assert arms["order found"].runs == arms["best scan"].runs
+    assert train.calls.count(("column", 10)) == 2  # seeds
+
+
+def test_where_order_does_not_matter_the_search_says_so(tmp_path):
+    search = run_search(asked(tmp_path / "s"), pretend(lambda order: 0.5), None, QUIET)
+    assert search.verdict == (
+        "no order among 13 was found to differ from row-major by more than 0.0 points: for this model and "
+        "data order does not matter; keep row-major"
+    )
+    assert search.chosen != "row"
+    assert not math.isnan(search.seconds)
