@@ -150,6 +150,8 @@ AT_ONCE = [  # answered before anything slow is imported
     ["sweep", "seed=1,,2"],
     ["sweep", "--jobs", "0"],
     ["sweep", "--slurm", "--slurm-option", "partition"],
+    ["search", "order.scan=zigzag"],
+    ["search", "--budget", "0"],
     ["report", "nowhere"],
     ["report", "run", "--track", "one"],
     ["scans", "--rows", "0"],

@@ -15,7 +15,7 @@ from reorder.data.progress import Display
 from reorder.experiments.budget import BEST, FIXED, KEPT, VARIED
 from reorder.experiments.grids import Task, tasks_of
 from reorder.experiments.studies import Planned
-from reorder.models.patches import grid_of
+from reorder.models.grid import grid_of
 from reorder.orders.candidates import variations
 from reorder.orders.disk import discard
 from reorder.orders.files import save_order
