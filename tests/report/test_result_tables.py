@@ -212,7 +212,7 @@ def test_orders_that_a_trained_model_was_tried_in_are_shown(tmp_path):
     (run.path / "evaluations" / "sensitivity.csv").write_text("order,top-1 (%)\nrow,many\n")
     table = result_tables.other_orders_table(results)
     assert table.rows == []
-    assert "sensitivity.csv: left out, for it cannot be used: 'against own (points)'" in table.notes[0]
+    assert "sensitivity.csv: left out, for it cannot be used: could not convert string" in table.notes[0]
     longer = tried._replace(
         headings=(*tried.headings, "step"), rows=[(*row, Number(12, digits=0)) for row in tried.rows]
     )

@@ -1,6 +1,6 @@
 """The tables of a report: every run, means over seeds, paired differences, and what policies learned."""
 
-import csv
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from reorder.report.results import (
     start_of,
     top1,
 )
-from reorder.report.tables import Cell, Number, PValue, Table, from_csv
+from reorder.report.tables import STANDARD_ERROR, Cell, Number, PValue, Table
 from reorder.runs.statistics import (
     Mean,
     mean_over_seeds,
@@ -31,7 +31,7 @@ from reorder.runs.statistics import (
 )
 
 IMAGES = "by bootstrap over the validation images; it does not include the variation between seeds"
-COSTS = ("images/s", "parameters", "training steps (min)", "wall time (min)")
+COSTS = ("top-5 (%)", "images/s", "parameters", "training steps (min)", "wall time (min)")
 COMPARED = ("order", "compared with", "which is", "model", "difference (points)")
 TESTED = ("95% from", "to", "p", "± over images")
 
@@ -40,21 +40,10 @@ def runs_table(results: Sequence[Result], notes: list[str]) -> Table:
     """A row per run, and notes on what was left out."""
     rows: list[tuple[Cell, ...]] = []
     for result in sorted(results, key=rank):
-        summary = result.summary
-        rows.append(
-            (
-                result.order,
-                result.model,
-                Number(100 * summary["top1"], 100 * summary["top1_sem"]),
-                result.data,
-                Number(result.seed, digits=0),
-                Number(100 * summary["top5"]),
-                Number(summary["images_per_second"], digits=0),
-                Number(summary["parameters"], digits=0),
-                *_minutes([result]),
-            )
-        )
-    headings = ("order", "model", "top-1 (%)", "data", "seed", "top-5 (%)", *COSTS)
+        accuracy = Number(100 * result.summary["top1"], 100 * result.summary["top1_sem"])
+        seed = Number(result.seed, digits=0)
+        rows.append((result.order, result.model, accuracy, result.data, seed, *_costs([result])))
+    headings = ("order", "model", "top-1 (%)", "data", "seed", *COSTS)
     caption = f"Every run. After ± stands the standard error {IMAGES}."
     return Table("runs", caption, headings, rows, notes + _untimed(results))
 
@@ -64,22 +53,9 @@ def orders_table(results: Sequence[Result]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for (model, data, order), group in by_order(results).items():
         mean = top1(group)
-        speed = mean_over_seeds([r.summary["images_per_second"] for r in group], [])
-        rows.append(
-            (
-                order,
-                model,
-                _percent(mean),
-                _image_error(mean),
-                data,
-                Number(mean.seeds, digits=0),
-                Number(100 * float(np.mean([r.summary["top5"] for r in group]))),
-                Number(speed.value, digits=0),
-                Number(group[0].summary["parameters"], digits=0),
-                *_minutes(group),
-            )
-        )
-    headings = ("order", "model", "top-1 (%)", "± over images", "data", "seeds", "top-5 (%)", *COSTS)
+        accuracy = (_percent(mean), _image_error(mean))
+        rows.append((order, model, *accuracy, data, Number(mean.seeds, digits=0), *_costs(group)))
+    headings = ("order", "model", "top-1 (%)", "± over images", "data", "seeds", *COSTS)
     caption = (
         "Means over seeds. After ± stands the standard error over seeds, of two or more; the error over the "
         "validation images, of the images' means over seeds, has its own column."
@@ -87,17 +63,22 @@ def orders_table(results: Sequence[Result]) -> Table:
     return Table("orders", caption, headings, rows, _untimed(results))
 
 
+def _costs(group: Sequence[Result]) -> tuple[Cell, ...]:
+    """The cells of `COSTS`, means over runs; older runs lack the wall time."""
+    summaries = [result.summary for result in group]
+    top5, speed, seconds, wall = (
+        float(np.mean([summary.get(key, math.nan) for summary in summaries]))
+        for key in ("top5", "images_per_second", "seconds", "wall_seconds")
+    )
+    minutes = (Number(seconds / 60, digits=1), "" if math.isnan(wall) else Number(wall / 60, digits=1))
+    parameters = Number(summaries[0]["parameters"], digits=0)
+    return (Number(100 * top5), Number(speed, digits=0), parameters, *minutes)
+
+
 def _untimed(results: Sequence[Result]) -> list[str]:
     """A note on the runs whose wall time is not known."""
     untimed = sum("wall_seconds" not in result.summary for result in results)
     return [f"The wall time of {untimed} of {len(results)} runs was not recorded."] if untimed else []
-
-
-def _minutes(group: Sequence[Result]) -> tuple[Cell, Cell]:
-    """Mean minutes of training steps, and in all, with validation and checkpoints; older runs lack that."""
-    steps = Number(float(np.mean([result.summary["seconds"] for result in group])) / 60, digits=1)
-    wall = [result.summary["wall_seconds"] for result in group if "wall_seconds" in result.summary]
-    return steps, Number(float(np.mean(wall)) / 60, digits=1) if len(wall) == len(group) else ""
 
 
 def _percent(mean: Mean) -> Number:
@@ -119,8 +100,8 @@ def differences_table(compared: Compared) -> Table:
     notes = [
         "Seeds are paired: both runs of a pair have the same seed and differ only in the order.",
         "p is that of a paired t-test over seeds; p-values are not corrected for the number of comparisons.",
-        "The best fixed scan is chosen by its mean over the same seeds, which favours the fixed scan: of "
-        "several equally good ones the luckiest is taken.",
+        "The best other scan is chosen by its mean over the same seeds, which favours it: of several equally "
+        "good ones the luckiest is taken.",
     ]
     caption = (
         "Paired differences in top-1. In percentage points; positive is better than what is compared with. "
@@ -226,7 +207,7 @@ def other_orders_table(results: Sequence[Result]) -> Table:
         path = result.run.path / "evaluations" / "sensitivity.csv"
         try:
             tried = _tried(path, result) if path.exists() else []
-        except (OSError, ValueError, KeyError, csv.Error) as error:
+        except (OSError, ValueError, KeyError) as error:
             notes.append(f"{path}: left out, for it cannot be used: {error}.")
             continue
         seed = Number(result.seed, digits=0)
@@ -242,17 +223,19 @@ def other_orders_table(results: Sequence[Result]) -> Table:
 
 def _tried(path: Path, result: Result) -> list[tuple[Cell, ...]]:
     """The order and the `OTHER_ORDERS` of each row that was written of a run; refused if it went on since."""
-    tried: list[tuple[Cell, ...]] = []
+    table = pd.read_csv(path)
     last = result.metrics[-1].get("step") if result.metrics else None
-    for row in from_csv(path.read_text()):
-        top1, change, p, tau = found = [row[heading] for heading in OTHER_ORDERS]
-        for heading, cell in zip(OTHER_ORDERS, found, strict=True):
-            if not isinstance(cell, Number):
-                raise ValueError(f"{heading} of {row['order']} is {cell!r}, not a number")
-        step = row.get("step")
-        if isinstance(step, Number) and last is not None and step.value != last:
-            raise ValueError(f"it is of step {step.value:g}, and the run has {last}")
-        tried.append((row["order"], top1, change, PValue(*p), tau))
+    for step in table.get("step", []):
+        if last is not None and step != last:
+            raise ValueError(f"it is of step {step:g}, and the run has {last}")
+    tried: list[tuple[Cell, ...]] = []
+    for row in table.to_dict("records"):
+        values = [float(row[heading]) for heading in OTHER_ORDERS]
+        errors = [row.get(heading + STANDARD_ERROR) for heading in OTHER_ORDERS]
+        if not np.isfinite(values).all():
+            raise ValueError(f"it has no number for {row['order']}")
+        top1, change, p, tau = map(Number, values, errors)
+        tried.append((str(row["order"]), top1, change, PValue(p.value), tau))
     return tried
 
 

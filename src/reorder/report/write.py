@@ -196,9 +196,10 @@ def show_report(report: Report, display: Display) -> None:
 def write_run_figures(run: RunDir) -> None:
     """The figures of one finished run, in its own directory: its curve and, if it learned, its orders."""
     (result,) = collect([run]).results
-    top1 = np.array([[line["validation_top1"] for line in result.metrics]])
-    curve = figures.Curve(top1, figures.stage_spans(result.keys))
-    drawn = {"curves": figures.curve_figure(result.order, curve)} if result.metrics else {}
+    drawn = {}
+    if result.metrics:
+        top1 = np.array([line["validation_top1"] for line in result.metrics])
+        drawn["curves"] = figures.curve_figure(result.order, top1, figures.stage_spans(result.keys))
     if result.learns:
         history = policy_of(result)
         found = np.array(result.summary["order"])
