@@ -14,7 +14,7 @@ from reorder.cli.checks import ENDINGS
 from reorder.config import TOKENIZERS
 from reorder.data.datasets import DATASETS
 from reorder.experiments import arguments
-from reorder.models.backbones import BACKBONES, SIZES
+from reorder.models.backbones import BACKBONES
 from reorder.prior.codes import FITTED
 
 pytestmark = pytest.mark.slow  # it trains, or starts processes
@@ -37,7 +37,7 @@ def test_version_and_help():
     assert reorder("--version").stdout.startswith("reorder 0.")
     top = reorder("--help")
     assert top.returncode == 0
-    for command in ("train", "prior", "evaluate", "sweep", "report", "scans", "coverage", "bench"):
+    for command in ("train", "search", "prior", "evaluate", "sweep", "report", "scans", "coverage", "bench"):
         assert command in top.stdout
         shown = reorder(command, "--help")
         assert shown.returncode == 0
@@ -191,7 +191,6 @@ def test_help_and_bad_arguments_are_answered_without_torch_and_matplotlib(tmp_pa
 
 def test_the_names_that_are_refused_at_once_are_those_of_the_tables():
     assert tuple(BACKBONES) == arguments.MODELS
-    assert tuple(SIZES) == arguments.SIZES
     assert tuple(DATASETS) == (*arguments.DATASETS, "hf")
     assert set(Figure().canvas.get_supported_filetypes()) <= set(ENDINGS)
     assert {*FITTED, "chameleon"} == set(TOKENIZERS)
@@ -267,6 +266,21 @@ def test_scans_are_drawn(tmp_path, ending):
             ["train", "model.name=longformer", "model.options.window=7"],
             "window must be even and positive, not 7",
         ),
+        (["search", "imagnet"], "unknown preset 'imagnet'; choose from digits"),
+        (["search", "--budget", "0.5"], "--budget must be from 1 to 1000 full trainings, got 0.5"),
+        (["search", "--budget", "nan"], "--budget must be from 1 to 1000 full trainings, got nan"),
+        (["search", "--seeds", "0"], "--seeds must be from 1 to 100, got 0"),
+        (["search", "--order", "absent.json"], "absent.json: No such file"),
+        (
+            ["search", "model.patch_size=4", "--order", "small.json"],
+            "small.json is for a 1x2 grid, but a 2x2",
+        ),
+        (["search", "train.epochs=2", "--budget", "1"], "--budget 1 is 2 epochs (train.epochs=2), too few"),
+        (["search", "order.scan=zigzag"], "unknown scan 'zigzag'; choose from row"),
+        (["search", "data.held_out=1437"], "data.held_out=1437 leaves none of the 1437 training images"),
+        (["search", "data.held_out=1400"], "train.batch_size=64 is more than the 37 training images"),
+        (["search", "--slurm", "--jobs", "2"], "--jobs is for this machine"),
+        (["search", "--out", "short.json"], "short.json exists and is no search's directory"),
         (["bench", "nothing"], "unknown benchmark 'nothing'"),
         (["train", "--fast"], "no such option: --fast"),
         (["trian"], "no such command 'trian'"),
@@ -279,6 +293,9 @@ def test_bad_input_is_one_line_with_status_2_and_writes_nothing(
     (tmp_path / "short.json").write_text(
         json.dumps({"format": "reorder.order/1", "grid": [4, 4], "provenance": {}, "order": [0, 1, 2]})
     )
+    (tmp_path / "small.json").write_text(
+        json.dumps({"format": "reorder.order/1", "grid": [1, 2], "provenance": {}, "order": [0, 1]})
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["reorder", *arguments])
     with pytest.raises(SystemExit) as stopped:
@@ -289,7 +306,7 @@ def test_bad_input_is_one_line_with_status_2_and_writes_nothing(
     assert printed.err.startswith("reorder: ")
     assert printed.err.count("\n") == 1
     assert said in printed.err
-    assert [p.name for p in tmp_path.iterdir()] == ["short.json"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["short.json", "small.json"]
 
 
 def test_names_are_shown_as_they_are_and_what_does_nothing_is_noted(tmp_path):

@@ -10,23 +10,23 @@ from reorder.experiments.budget import BEST, FIXED, LEARNED, VARIED, describe, l
 BY_HAND = {
     # 40 epochs: candidates for 2 each, 13 + 7 of them; nothing else fits.
     (1, 60, 40): [(FIXED, 13, 2, 26), (VARIED, 7, 2, 14)],
-    # 120 epochs. 20 to learn and 2 for what is learned; of 9 + 5 + 1 the best 5 and row-major go on for 4
+    # 120 epochs. 10 to learn and 2 for what is learned; of 11 + 6 + 1 the best 6 and row-major go on for 4
     # epochs more, and of these the best 2 and row-major for 14 more, up to half a training.
     (3, 60, 40): [
-        (FIXED, 10, 2, 20),
-        (VARIED, 5, 2, 10),
-        (LEARNED, 1, 2, 22),
-        (BEST, 5, 6, 24),
+        (FIXED, 12, 2, 24),
+        (VARIED, 6, 2, 12),
+        (LEARNED, 1, 2, 12),
+        (BEST, 6, 6, 28),
         (BEST, 2, 20, 42),
     ],
-    # 120 epochs have room for all 9, for 2 each, a sixth of a training, and for 18 variations: a 19th would
-    # make it 121, for then 10 and 4 would go on. Of 8 + 18 + 1 the best 9 go on, and 3 of them to the end.
+    # 120 epochs have room for all 9, for 2 each, a sixth of a training, and for 20 variations. Of 8 + 20 + 1
+    # the best 10 go on to half a training, and as these are many, 4 of them to the end.
     (12, 9, 10): [
         (FIXED, 9, 2, 18),
-        (VARIED, 18, 2, 36),
-        (LEARNED, 1, 2, 7),
-        (BEST, 9, 5, 30),
-        (BEST, 3, 10, 20),
+        (VARIED, 20, 2, 40),
+        (LEARNED, 1, 2, 4),
+        (BEST, 10, 5, 33),
+        (BEST, 4, 10, 25),
     ],
 }
 
@@ -61,7 +61,7 @@ def test_a_plan_stays_within_the_budget_and_narrows(budget, candidates, epochs, 
         else:
             assert rung.epochs == trained == found.rungs[0].epochs
             spent += rung.candidates * rung.epochs
-            spent += max(1, round(epochs / 2)) if rung.source == LEARNED else 0
+            spent += max(1, round(epochs / 4)) if rung.source == LEARNED else 0
     assert spent == found.search_epochs <= budget * epochs
     assert found.equal_epochs == spent + epochs
     assert found.final_epochs == seeds * (4 * epochs + spent + epochs)
@@ -93,8 +93,8 @@ def test_training_goes_on_three_times_as_long_then_to_half_and_to_the_end():
 def test_a_plan_is_told_in_words():
     told = describe(plan(3, 60, 40, 2))
     assert told == [
-        "plan: 10 candidates for 2 epochs, 5 variations of the best for 2 epochs, the order that a "
-        "straight-through run learns for 2 epochs, row-major and the best 5 for 6 epochs, row-major and the "
+        "plan: 12 candidates for 2 epochs, 6 variations of the best for 2 epochs, what a straight-through "
+        "run learns from the best for 2 epochs, row-major and the best 6 for 6 epochs, row-major and the "
         "best 2 for 20 epochs: 118 epochs, 3.0 full trainings",
         "then row-major, the best scan, a random order and the order found for 40 epochs, and row-major for "
         "158 epochs, with 2 seeds: 636 epochs",

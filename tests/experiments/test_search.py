@@ -2,6 +2,8 @@
 
 import json
 import math
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from reorder.orders.files import load_order, save_order
 from reorder.orders.named import random_order
 from reorder.orders.scans import SCANS, scan
 from reorder.runs.directory import RunDir
-from reorder.runs.searches import read_search
+from reorder.runs.searches import Search, read_search
 
 OVERRIDES = [
     "train.epochs=10",
@@ -30,7 +32,7 @@ OVERRIDES = [
 ]
 
 
-def asked(out, *overrides, budget=3.0, seeds=2, given=None):
+def asked(out, *overrides, budget=3.5, seeds=2, given=None):
     return Asked(build(preset("digits"), overrides=[*OVERRIDES, *overrides]), out, budget, seeds, given or {})
 
 
@@ -39,20 +41,31 @@ def late(order):
     return 0.2 + 0.6 * order.tolist().index(5) / 15
 
 
-def test_the_best_of_all_that_were_tried_is_found_within_the_budget(tmp_path):
-    train = pretend(late)
-    search = run_search(asked(tmp_path / "s"), train, None, QUIET)
+class Finished(NamedTuple):
+    search: Search
+    calls: list  # what was trained for it
+    out: Path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    train, out = pretend(late), tmp_path_factory.mktemp("whole") / "s"
+    return Finished(run_search(asked(out), train, None, QUIET), train.calls, out)
+
+
+def test_the_best_of_all_that_were_tried_is_found_within_the_budget(finished):
+    search = finished.search
     qualities = {c.name: late(torch.tensor(c.order)) for c in search.candidates}
     assert qualities[search.chosen] == max(qualities.values())
-    assert len(search.candidates) == 8 + 4 + 1
+    assert len(search.candidates) == sum(rung.candidates for rung in search.plan if rung.source != BEST) == 15
     assert {"row", "column", "stride-2x2", "random-1", "variation-4", "learned"} <= set(qualities)
-    assert [r.source for r in search.rungs] == ["fixed", "variations", "learned", "best"]
+    assert [r.source for r in search.rungs] == ["fixed", "variations", "learned", "best", "best"]
     # What goes on is row-major and the best of all before, and nothing else.
-    best = sorted(set(qualities) - {"row"}, key=qualities.get, reverse=True)
-    (last,) = [rung for rung in search.rungs if rung.source == BEST]
-    assert {score.name for score in last.scores} >= {"row"}
-    assert min(qualities[s.name] for s in last.scores if s.name != "row") >= qualities[best[4]]
-    assert len(last.scores) == 5
+    best = sorted((qualities[name] for name in set(qualities) - {"row"}), reverse=True)
+    for rung, planned in zip(search.rungs[3:], search.plan[3:], strict=True):
+        went_on = {score.name for score in rung.scores}
+        assert "row" in went_on
+        assert sorted((qualities[n] for n in went_on - {"row"}), reverse=True) == best[: planned.candidates]
     for rung in search.rungs:
         assert rung.images == 30  # a fifth of 150
         for score in rung.scores:
@@ -60,59 +73,58 @@ def test_the_best_of_all_that_were_tried_is_found_within_the_budget(tmp_path):
             assert score.difference == pytest.approx(
                 100 * (qualities[score.name] - late(scan("row", 4, 4))), abs=4
             )
-    found = load_order(tmp_path / "s" / "order.json")
+    found = load_order(finished.out / "order.json")
     assert found.order.tolist() == search.order_of(search.chosen)
     assert found.provenance["candidate"] == search.chosen
 
 
-def test_no_more_is_trained_than_was_planned(tmp_path):
-    train = pretend(late)
-    search = run_search(asked(tmp_path / "s"), train, None, QUIET)
-    trained, spent = {}, 0
-    for name, epochs in train.calls:
-        if "final" in name:
-            continue
-        spent += epochs
-        trained[name] = epochs
+def test_no_more_is_trained_than_was_planned(finished):
+    search = finished.search
+    spent = sum(epochs for _, epochs in finished.calls)
     planned = sum(rung.cost for rung in search.plan)
     final = 2 * (4 * 10 + planned + 10)
-    carried = sum(1 * len(rung.scores) for rung in search.rungs if rung.source == BEST)  # epochs they had
+    # Those that go on are counted from their first epoch again.
+    lengths = [rung.epochs for rung in search.rungs]
+    pairs = zip(lengths, search.rungs[1:], strict=False)
+    carried = sum(before * len(rung.scores) for before, rung in pairs if rung.source == BEST)
     assert spent == planned + carried + final
-    assert planned <= 30
+    assert planned <= 35
 
 
-def test_candidates_never_see_what_judges_them(tmp_path):
+def test_candidates_never_see_what_judges_them(finished):
     """Held-out images and other seeds in the rungs; all images and the validation split at the end."""
-    run_search(asked(tmp_path / "s"), pretend(late), None, QUIET)
-    rungs = [RunDir(p.parent).experiment() for p in (tmp_path / "s" / "candidates").glob("*/config.yaml")]
+    rungs = [RunDir(p.parent).experiment() for p in (finished.out / "candidates").glob("*/config.yaml")]
     assert {(e.data.held_out, e.data.train_images, e.train.seed) for e in rungs} == {(30, 150, 7)}
-    assert {e.train.epochs for e in rungs} == {1, 3}
+    assert {e.train.epochs for e in rungs} == {1, 3, 5}
     assert {e.train.warmup_epochs for e in rungs} == {0.2}  # a tenth, as the first rung is of a training
-    final = [RunDir(p.parent).experiment() for p in (tmp_path / "s" / "final").glob("*/config.yaml")]
+    final = [RunDir(p.parent).experiment() for p in (finished.out / "final").glob("*/config.yaml")]
     assert {(e.data.held_out, e.data.validation_images, e.train.warmup_epochs) for e in final} == {
         (None, 90, 2)
     }
     assert {e.train.seed for e in final} == {5, 6}
     assert all(e.order.policy == "none" for e in rungs + final)
-    (learner,) = (tmp_path / "s" / "learned").glob("*/config.yaml")
+    (learner,) = (finished.out / "learned").glob("*/config.yaml")
     experiment = RunDir(learner.parent).experiment()
     assert (experiment.order.policy, experiment.order.estimator) == ("global", "straight-through")
-    assert (experiment.data.held_out, experiment.train.epochs) == (30, 5)
+    assert (experiment.data.held_out, experiment.train.epochs) == (30, 2)
+    assert experiment.order.warmup_fraction + experiment.order.policy_fraction == 1
 
 
-def test_a_survivor_goes_on_in_its_own_directory_and_others_lose_their_checkpoints(tmp_path):
-    search = run_search(asked(tmp_path / "s"), pretend(late), None, QUIET)
-    survivors = {score.name for score in search.rungs[-1].scores}
-    for path in (tmp_path / "s" / "candidates").iterdir():
+def test_a_survivor_goes_on_in_its_own_directory_and_others_lose_their_checkpoints(finished):
+    search = finished.search
+    for path in (finished.out / "candidates").iterdir():
         epochs = json.loads((path / "summary.json").read_text())["epochs"]
-        assert (path / "summary-1-epochs.json").exists() == (epochs == 3)
+        assert (path / "summary-1-epochs.json").exists() == (epochs > 1)
+        assert (path / "summary-3-epochs.json").exists() == (epochs > 3)
         assert not (path / "checkpoints").exists()
-    kept = [p for p in (tmp_path / "s" / "candidates").iterdir() if (p / "summary-1-epochs.json").exists()]
-    assert len(kept) == len(survivors)
+    for rung in search.rungs[3:]:
+        before = {1: 0, 3: 1, 5: 3}[rung.epochs]
+        kept = list((finished.out / "candidates").glob(f"*/summary-{before}-epochs.json"))
+        assert len(kept) == len(rung.scores)
 
 
-def test_the_verdict_is_by_the_validation_images_of_runs_in_full(tmp_path):
-    search = run_search(asked(tmp_path / "s"), pretend(late), None, QUIET)
+def test_the_verdict_is_by_the_validation_images_of_runs_in_full(finished):
+    search = finished.search
     arms = {arm.name: arm for arm in search.arms}
     assert set(arms) == {"row-major", "best scan", "random order", "order found", "row-major, equal compute"}
     images = 200  # that the pretended runs have
@@ -128,7 +140,7 @@ def test_the_verdict_is_by_the_validation_images_of_runs_in_full(tmp_path):
     drawn = np.mean([points(random_order((4, 4), seed)) for seed in (5, 6)])
     assert arms["random order"].difference == pytest.approx(drawn)
     assert arms["row-major, equal compute"].epochs == 10 + sum(rung.cost for rung in search.plan)
-    written = json.loads((tmp_path / "s" / "verdict.json").read_text())
+    written = json.loads((finished.out / "verdict.json").read_text())
     assert written["text"] == search.verdict
     assert search.verdict.startswith(f"the order found is {points(found):.1f} ± ")
     assert (written["against"], written["seeds"], written["images"]) == ("row-major", 2, 200)
@@ -139,16 +151,9 @@ def without_seconds(search):
     return {key: value for key, value in vars(search).items() if key != "seconds"}
 
 
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
-    """A search, and all that was trained for it."""
-    train = pretend(late)
-    return run_search(asked(tmp_path_factory.mktemp("whole") / "s"), train, None, QUIET), train.calls
-
-
-@pytest.mark.parametrize("after", [0, 10, 12, 15, 20])
-def test_an_interrupted_search_continues_and_repeats_nothing(tmp_path, uninterrupted, after):
-    expected, calls = uninterrupted
+@pytest.mark.parametrize("after", [0, 11, 14, 15, 18, 24])
+def test_an_interrupted_search_continues_and_repeats_nothing(tmp_path, finished, after):
+    expected, calls, _ = finished
     broken = pretend(late)
 
     def interrupted(tasks):
@@ -175,7 +180,7 @@ def test_an_interrupted_search_continues_and_repeats_nothing(tmp_path, uninterru
 def test_another_search_is_not_continued(tmp_path):
     run_search(asked(tmp_path / "s"), pretend(late), None, QUIET)
     with pytest.raises(
-        ValueError, match=r"s holds another search \(budget is 3.0, not 4.0\); choose another"
+        ValueError, match=r"s holds another search \(budget is 3.5, not 4.0\); choose another"
     ):
         run_search(asked(tmp_path / "s", budget=4.0), pretend(late), None, QUIET)
     with pytest.raises(ValueError, match=r"train.learning_rate is 0.001, not 0.01"):
@@ -205,8 +210,8 @@ def test_order_files_are_tried_first(tmp_path):
     save_order(tmp_path / "small.json", torch.arange(4), (2, 2))
     with pytest.raises(ValueError, match=r"small.json is for a 2x2 grid, but a 4x4 grid is read"):
         given_orders([tmp_path / "small.json"], experiment)
-    many = {f"file-{seed}": random_order((4, 4), seed) for seed in range(7)}
-    with pytest.raises(ValueError, match="has room for row-major, a scan and 6 order files, not 7"):
+    many = {f"file-{seed}": random_order((4, 4), seed) for seed in range(8)}
+    with pytest.raises(ValueError, match="has room for row-major, a scan and 7 order files, not 8"):
         run_search(asked(tmp_path / "many", given=many), pretend(late), None, QUIET)
 
 
@@ -239,7 +244,7 @@ def test_a_scan_that_is_found_is_trained_once(tmp_path):
 def test_where_order_does_not_matter_the_search_says_so(tmp_path):
     search = run_search(asked(tmp_path / "s"), pretend(lambda order: 0.5), None, QUIET)
     assert search.verdict == (
-        "no order among 13 was found to differ from row-major by more than 0.0 points: for this model and "
+        "no order among 15 was found to differ from row-major by more than 0.0 points: for this model and "
         "data order does not matter; keep row-major"
     )
     assert search.chosen != "row"

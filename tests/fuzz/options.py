@@ -201,17 +201,38 @@ def sweep(random: Random, runs: Path) -> tuple:
     return random.choice(cases)
 
 
+def search(random: Random, runs: Path) -> tuple:
+    base = ["search", "digits", *SMALL]
+    cases = [
+        (["search", random.choice(["digit", "nothing.yaml", "", "[/x]", "--nothing", "x=1"])], REFUSE),
+        ([*base, "--budget", random.choice(["0", "0.5", "-1", "nan", "inf", "1e9", "abc"])], REFUSE),
+        ([*base, "--budget", "1"], REFUSE),  # two epochs
+        ([*base, "--seeds", random.choice(["0", "-1", "1.5", "101", "abc"])], REFUSE),
+        ([*base, "--order", random.choice(PATHS)], REFUSE),
+        (
+            [*base, "--budget", "9", "--out", random.choice(["a file", "full", "a file/x", "/dev/null"])],
+            REFUSE,
+        ),
+        ([*base, "--budget", "9", "--out", runs / "fixed"], REFUSE),
+        ([*base, "--budget", "9", "data.held_out=64", "--out", "x"], REFUSE),
+        ([*base, "--jobs", random.choice(["0", "-1", "abc"])], REFUSE),
+        ([*base, "--slurm-option", "x"], REFUSE),
+        ([*base, "--slurm", "--jobs", "2"], REFUSE),
+    ]
+    return random.choice(cases)
+
+
 def others(random: Random, runs: Path) -> tuple:
     cases: list[tuple[list, ...]] = [
         (["bench", "nothing"], REFUSE),
         (["nothing"], REFUSE),
         (["--nothing"], REFUSE),
         (["--version"], ACCEPT),
-        ([random.choice(["train", "sweep", "report", "scans"]), "--help"], ACCEPT),
+        ([random.choice(["train", "search", "sweep", "report", "scans"]), "--help"], ACCEPT),
         (["train", "--list"], ACCEPT),
         (["sweep", "--list"], ACCEPT),
     ]
     return random.choice(cases)
 
 
-COMMANDS = [scans, coverage, report, evaluate, evaluate, train, train, prior, sweep, others]
+COMMANDS = [scans, coverage, report, evaluate, evaluate, train, train, prior, sweep, search, others]

@@ -33,7 +33,6 @@ def test_what_is_compared_in_a_study_of_two_models_by_hand(study):
             (("vit", learned, BEST, spiral), (10 + 10 + 0) / 3, third, 3),  # a learned order is no scan
             (("mamba", learned, ROW, row), (20 + 10) / 2, 5, 2),
             (("mamba", learned, START, row), (20 + 10) / 2, 5, 2),
-            (("mamba", learned, BEST, row), (20 + 10) / 2, 5, 2),
         )
     }
     p = {(cells[3], *cells[:2]): cells[7] for cells in table.rows}

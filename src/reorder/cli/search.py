@@ -41,10 +41,10 @@ def search(
 
     Example: `reorder search paper/mamba-imagenet-row data.root=DIR train.epochs=20 --budget 10 --slurm`
     """
-    if not 1 <= budget < float("inf"):
-        raise ValueError(f"--budget must be at least 1 full training, got {budget:g}")
-    if seeds < 1:
-        raise ValueError(f"--seeds must be at least 1, got {seeds}")
+    if not 1 <= budget <= 1000:
+        raise ValueError(f"--budget must be from 1 to 1000 full trainings, got {budget:g}")
+    if not 1 <= seeds <= 100:
+        raise ValueError(f"--seeds must be from 1 to 100, got {seeds}")
     check_slurm(slurm, slurm_option or [], jobs)
     experiment, name = parse(arguments or [])
     from reorder.data.progress import Display

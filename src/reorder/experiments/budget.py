@@ -1,8 +1,8 @@
 """How a search spends its budget: rungs of candidates, each trained longer and with fewer of them.
 
 All candidates begin with the same few epochs: first the fixed ones, then variations of the best of these,
-then what a straight-through run has learned. The best third goes on to three times as
-many epochs, and the best third of these again, up to half of a full training, or all of it if many are left.
+then what a straight-through run from the best has learned. The best third goes on to three times as many
+epochs, and the best third of these again, up to half of a full training, or all of it if many are left.
 Row-major goes along in every rung: the others are compared with it.
 """
 
@@ -21,7 +21,7 @@ WORTH_RUNGS = 8  # candidates; with fewer, the budget is better spent on more of
 # Of a full training: a first rung is not longer, for the ranking is good by then (docs/search.md), and not
 # shorter even if that leaves candidates out.
 LONGEST_START, SHORTEST_START = 1 / 6, 1 / 20
-LEARNING = 1 / 2  # of a full training: the straight-through run
+LEARNING = 1 / 4  # of a full training: the straight-through run, of which only the order is used
 MOST_LEVELS = 5  # of training: a twentieth, three, nine, half, all
 LEARNING_SHARE = 1 / 5  # of the budget that it may take at most
 
@@ -115,7 +115,7 @@ def describe(plan: Plan) -> list[str]:
     words = {
         FIXED: "{} candidates",
         VARIED: "{} variations of the best",
-        LEARNED: "the order that a straight-through run learns",
+        LEARNED: "what a straight-through run learns from the best",
         BEST: "row-major and the best {}",
     }
     rungs = [

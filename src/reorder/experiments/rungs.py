@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from reorder.config import Experiment, Order
-from reorder.data.datasets import load_dataset
+from reorder.config import Experiment, Order, curriculum_of
 from reorder.data.progress import Display
 from reorder.experiments.budget import BEST, FIXED, KEPT, VARIED
 from reorder.experiments.grids import Task, tasks_of
@@ -46,14 +45,13 @@ class Asked(NamedTuple):
         return grid_of(self.experiment.model.image_shape, self.experiment.model.patch_size)
 
 
-def searching(asked: Asked, first_epochs: int) -> Experiment:
-    """What all candidates have in common, with the epochs of the first rung.
+def searching(asked: Asked, images: int, first_epochs: int) -> Experiment:
+    """What all candidates have in common, of so many training images, with the epochs of the first rung.
 
     They have other seeds than the runs that end the search, and as long a warm-up as fits their length.
     """
     experiment = asked.experiment
     train, data = experiment.train, experiment.data
-    images = len(load_dataset(replace(data, held_out=None), experiment.model.image_shape).train)
     held_out = data.held_out or min(MOST_HELD_OUT, math.ceil(HELD_OUT_SHARE * images))
     return replace(
         experiment,
@@ -135,8 +133,17 @@ class Rungs:
 
     def learned(self, rung: PlannedRung, best: str) -> list[Candidate]:
         """What a straight-through run from the best candidate ends with, if that is a new order."""
-        start = scan_of(self.search, best, self.asked.out)
-        order = replace(self.asked.experiment.order, scan=start, policy="global", estimator=LEARNER)
+        usual = curriculum_of(LEARNER)
+        warmup_share = usual.warmup_fraction / (usual.warmup_fraction + usual.policy_fraction)
+        order = replace(
+            self.asked.experiment.order,
+            scan=scan_of(self.search, best, self.asked.out),
+            policy="global",
+            estimator=LEARNER,
+            warmup_fraction=warmup_share,
+            policy_fraction=1 - warmup_share,  # the whole run learns: its model is not used
+            warmup_order=None,
+        )
         epochs = rung.cost - rung.epochs
         warmup = self.asked.experiment.train.warmup_epochs * epochs / self.asked.experiment.train.epochs
         train = replace(self.base.train, epochs=epochs, warmup_epochs=warmup)

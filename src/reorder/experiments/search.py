@@ -16,20 +16,21 @@ Every run is one of a sweep's; what has ended is never done again.
 import hashlib
 import json
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from reorder.config import Experiment, keys_that_matter
+from reorder.config import Experiment, Order, keys_that_matter
+from reorder.data.datasets import load_dataset
 from reorder.data.progress import Display
 from reorder.data.ranks import World, accelerator
 from reorder.experiments.budget import Plan, describe, plan
 from reorder.experiments.final import arms_of, in_full, judge, verdict_of
 from reorder.experiments.forecast import SHARING, measure
-from reorder.experiments.grids import Task, check_here, clock, with_threads
+from reorder.experiments.grids import Task, check, check_here, clock, with_threads
 from reorder.experiments.here import Machine
 from reorder.experiments.rungs import Asked, Rungs, Train, searching
 from reorder.models.grid import grid_of
@@ -43,11 +44,14 @@ from reorder.runs.verdict import write_verdict
 # N patches
 
 CANDIDATES = 60  # fixed ones, if the budget has room for so many
+FEW_STEPS, FEW_IMAGES = 50, 200
 EMPTY = {LOCK, "prior.json"}  # what a search that was stopped at its very beginning may leave
 
 
 def given_orders(files: list[Path], experiment: Experiment) -> dict[str, Tensor]:
-    """The orders (N,) in files, by the names of the candidates they become."""
+    """The orders (N,) in files, and in that of `order.scan`, by the names of the candidates they become."""
+    if experiment.order.scan.endswith(".json"):
+        files = [*files, Path(experiment.order.scan)]
     grid = grid_of(experiment.model.image_shape, experiment.model.patch_size)
     found: dict[str, Tensor] = {}
     for path in files:
@@ -120,9 +124,11 @@ def run_search(asked: Asked, train: Train, machine: Machine | None, display: Dis
     if search.verdict is not None:
         display.say(f"the search in {asked.out} is finished already")
         return search
-    base = searching(asked, search.plan[0].epochs)
-    rungs = Rungs(asked, base, search, train, display)
     whole = in_full(asked.experiment)
+    images = len(load_dataset(whole.data, whole.model.image_shape).train)
+    base = searching(asked, images, search.plan[0].epochs)
+    rungs = Rungs(asked, base, search, train, display)
+    check(Task("", RunDir(asked.out), asked.experiment))
     check_here([rungs.task("row", base.train.epochs), Task("row", RunDir(asked.out / "final"), whole)])
     with RunDir(asked.out).locked():
         if not search.candidates:
@@ -130,11 +136,31 @@ def run_search(asked: Asked, train: Train, machine: Machine | None, display: Dis
         planned = plan_of(asked, search)
         for line in describe(planned):
             display.say(line)
+        for note in notes_on(base, images):
+            display.say(f"note: {note}")
         if machine is not None:
             display.say(time_left(planned, len(search.rungs), (base, whole), machine))
         rungs.run()
         finish(asked, rungs)
     return search
+
+
+def notes_on(base: Experiment, images: int) -> list[str]:
+    """What is accepted, but leaves little to see: a line for each."""
+    assert base.data.held_out is not None
+    steps = (images - base.data.held_out) // base.train.batch_size * base.train.epochs
+    notes = []
+    if steps < FEW_STEPS:
+        notes.append(
+            f"candidates begin with {steps} steps each, in which a model hardly learns; give more --budget "
+            "or train.epochs, or a smaller train.batch_size"
+        )
+    if base.data.held_out < FEW_IMAGES:
+        notes.append(
+            f"candidates are judged on {base.data.held_out} images, which tell only large differences "
+            "apart; data.held_out=N gives more"
+        )
+    return notes
 
 
 def plan_of(asked: Asked, search: Search) -> Plan:
@@ -144,7 +170,8 @@ def plan_of(asked: Asked, search: Search) -> Plan:
 def time_left(planned: Plan, over: int, kinds: tuple[Experiment, Experiment], machine: Machine) -> str:
     """How long what follows so many rungs will take here, by a few steps of both kinds of run."""
     world = World(0, 1, accelerator())
-    tasks = [with_threads(Task("", RunDir(""), kind), machine.threads) for kind in kinds]
+    fixed = [replace(kind, order=Order()) for kind in kinds]
+    tasks = [with_threads(Task("", RunDir(""), kind), machine.threads) for kind in fixed]
     short, full = (measure(task.experiment, world, 0.0).epoch for task in tasks)
     if machine.jobs > 1 and world.device.type == "cpu":
         short, full = SHARING * short, SHARING * full

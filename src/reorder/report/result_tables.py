@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
+import torch
 
-from reorder.report.comparisons import Compared, Comparison, sensitivities
+from reorder.report.comparisons import Compared, complete, mean_difference, sensitivities
 from reorder.report.evolution import Evolution, central, centre_shift, evolution
 from reorder.report.gains import Gain, gains, setting_changes
 from reorder.report.results import (
-    Name,
     Result,
     by_order,
     policy_of,
@@ -23,17 +24,16 @@ from reorder.report.results import (
 from reorder.report.tables import Cell, Number, PValue, Table, from_csv
 from reorder.runs.statistics import (
     Mean,
-    largest_block,
     mean_over_seeds,
     p_value,
-    seeds_left_out,
+    paired_difference,
     student_interval,
 )
 
 IMAGES = "by bootstrap over the validation images; it does not include the variation between seeds"
 COSTS = ("images/s", "parameters", "training steps (min)", "wall time (min)")
 COMPARED = ("order", "compared with", "which is", "model", "difference (points)")
-JUDGED = ("95% from", "to", "p")
+TESTED = ("95% from", "to", "p", "± over images")
 
 
 def runs_table(results: Sequence[Result], notes: list[str]) -> Table:
@@ -111,12 +111,11 @@ def _image_error(mean: Mean) -> Cell:
 def differences_table(compared: Compared) -> Table:
     """A row per comparison: mean differences over seeds."""
     rows: list[tuple[Cell, ...]] = []
-    for comparison in compared.comparisons:
-        model, data, order = comparison.name
-        seeds = Number(comparison.mean.seeds, digits=0)
-        values = (*_judged(comparison), _image_error(comparison.mean))
-        rows.append((order, comparison.kind, comparison.against, model, *values, data, seeds))
-    headings = (*COMPARED, *JUDGED, "± over images", "data", "seeds")
+    names = ["against", "model", "data", "order", "other"]
+    for (against, model, data, order, other), found in compared.pairs.groupby(names, sort=False):
+        values = _difference([*found.share])
+        rows.append((order, against, other, model, *values, data, Number(len(found), digits=0)))
+    headings = (*COMPARED, *TESTED, "data", "seeds")
     notes = [
         "Seeds are paired: both runs of a pair have the same seed and differ only in the order.",
         "p is that of a paired t-test over seeds; p-values are not corrected for the number of comparisons.",
@@ -131,17 +130,17 @@ def differences_table(compared: Compared) -> Table:
     return Table("differences", caption, headings, rows, notes + compared.notes)
 
 
-def _judged(compared: Comparison | Gain) -> tuple[Cell, ...]:
-    """A difference in points with its error, its interval and its p-value; the cells of `JUDGED`."""
-    mean, p = compared.mean, p_value(compared.mean)
-    interval = student_interval([100 * difference for difference in compared.differences])
+def _difference(shares: Sequence[np.ndarray]) -> tuple[Cell, ...]:
+    """A difference in points with its error, interval, p-value and error over images, from shares by seed."""
+    mean = mean_difference(shares)
+    p, interval = p_value(mean), student_interval([100 * float(share.mean()) for share in shares])
     limits = [Number(limit, digits=1) for limit in interval] if interval else ["", ""]
-    return (_percent(mean), *limits, "" if p is None else PValue(p))
+    return (_percent(mean), *limits, "" if p is None else PValue(p), _image_error(mean))
 
 
 def gains_table(compared: Compared) -> Table:
     """A row per model and comparison of learned orders, and of their control: means over all their starts."""
-    found, notes = gains(compared.comparisons)
+    found, notes = gains(compared.pairs)
     caption = (
         "What learning an order gains, and exploring as much without learning. Paired differences in top-1, "
         "in percentage points, averaged over all starts, and in the last row of a kind over models, before "
@@ -164,11 +163,10 @@ def settings_table(results: Sequence[Result]) -> Table:
 def _gains(name: str, caption: str, over: str, found: Sequence[Gain], notes: list[str]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for gain in found:
-        counts = (Number(gain.over, digits=0), Number(gain.mean.seeds, digits=0))
-        about = (gain.what, gain.against, gain.model)
-        rows.append((*about, *_judged(gain), _image_error(gain.mean), gain.data, *counts))
-    headings = ("runs", "compared with", "model", "difference (points)", *JUDGED, "± over images", "data")
-    return Table(name, caption, (*headings, over, "seeds"), rows, notes)
+        counts = (Number(gain.over, digits=0), Number(len(gain.seeds), digits=0))
+        rows.append((gain.what, gain.against, gain.model, *_difference(gain.shares), gain.data, *counts))
+    headings = ("runs", "compared with", "model", "difference (points)", *TESTED, "data", over, "seeds")
+    return Table(name, caption, headings, rows, notes)
 
 
 def sensitivity_table(results: Sequence[Result]) -> Table:
@@ -203,12 +201,12 @@ def sensitivity_table(results: Sequence[Result]) -> Table:
 def pairs_table(compared: Compared) -> Table:
     """A row per comparison and seed."""
     rows: list[tuple[Cell, ...]] = []
-    for comparison in compared.comparisons:
-        model, data, order = comparison.name
-        for a, _, paired in comparison.pairs:
-            value = Number(100 * paired.difference, 100 * paired.spread.sem)
-            seed, p = Number(a.seed, digits=0), PValue(paired.p_value)
-            rows.append((order, comparison.kind, comparison.against, model, value, p, data, seed))
+    for pair in compared.pairs.itertuples():
+        a, b = (torch.from_numpy(run.correct) for run in (pair.a, pair.b))
+        paired = paired_difference(a, b, generator=torch.Generator().manual_seed(0))
+        value = Number(100 * paired.difference, 100 * paired.spread.sem)
+        names, seed = (pair.order, pair.against, pair.other, pair.model), Number(pair.seed, digits=0)
+        rows.append((*names, value, PValue(paired.p_value), pair.data, seed))
     headings = (*COMPARED, "p", "data", "seed")
     caption = (
         "The same differences seed by seed. After ± stands the paired bootstrap standard error over the "
@@ -296,47 +294,41 @@ def _without_centre(
     return set(missed), [f"{error}." for error in missed.values()]
 
 
+def _moved(found: pd.DataFrame) -> tuple[Cell, ...]:
+    """How far orders moved: means over seeds of the means over starts, with their errors."""
+    by_seed = found.groupby("seed")[["shift", "tau", "footrule", "share"]].mean()
+    means = [mean_over_seeds(by_seed[column].tolist(), []) for column in by_seed]
+    interval = student_interval(by_seed["shift"].tolist())
+    limits: Sequence[Cell] = [Number(limit, digits=1) for limit in interval] if interval else ["", ""]
+    shift, *rest = (
+        Number(m.value, m.seed_error, digits) for m, digits in zip(means, (1, 2, 1, 2), strict=True)
+    )
+    return (Number(len(by_seed), digits=0), shift, *limits, *rest)
+
+
 def centre_table(learned: Sequence[Policy], radius: float | None) -> Table:
     """By how many slots central patches moved, by model, data and start, and over all starts of several.
 
     The mean over starts is of those that share most seeds.
     """
-    moved: dict[Name, dict[int, np.ndarray]] = {}
-    starts: dict[Name, dict[str, dict[int, np.ndarray]]] = {}
     missed, notes = _without_centre({policy.result.grid for policy in learned}, radius)
+    moved = []
     for result, found, initial in learned:
-        if result.grid in missed:
-            continue
-        slots = centre_shift(initial, np.array(result.summary["order"]), result.grid, radius)
-        row = np.array((slots, found.tau[-1], found.footrule[-1], found.footrule_share[-1]))
-        by_seed = moved.setdefault((result.model, result.data, result.order), {})
-        by_seed[result.seed] = row
-        whole = (result.model, result.data, f"all starts{settings_of(result)}")
-        starts.setdefault(whole, {}).setdefault(start_of(result.summary), by_seed)
-    for name, several in starts.items():
-        have = {start: set(by_seed) for start, by_seed in several.items()}
-        kept, seeds = largest_block(have)
-        if len(several) > 1:
-            notes += seeds_left_out(", ".join(name), have, kept, seeds)
-        if len(kept) > 1:
-            moved[name] = {s: np.mean([several[start][s] for start in kept], axis=0) for s in sorted(seeds)}
-    rows: list[tuple[Cell, ...]] = []
-    for name, by_seed in moved.items():
-        values = np.array([*by_seed.values()])  # (S, 4)
-        shift, tau, footrule, share = (mean_over_seeds(column, []) for column in values.T)
-        interval = student_interval(values[:, 0].tolist())
-        rows.append(
-            (
-                *name,
-                Number(shift.seeds, digits=0),
-                Number(shift.value, shift.seed_error, 1),
-                *(Number(limit, digits=1) for limit in interval or ()),
-                *([""] * (0 if interval else 2)),
-                Number(tau.value, tau.seed_error),
-                Number(footrule.value, footrule.seed_error, 1),
-                Number(share.value, share.seed_error),
+        if result.grid not in missed:
+            shift = centre_shift(initial, np.array(result.summary["order"]), result.grid, radius)
+            names = (result.model, result.data, result.order, settings_of(result), start_of(result.summary))
+            moved.append(
+                (*names, result.seed, shift, found.tau[-1], found.footrule[-1], found.footrule_share[-1])
             )
-        )
+    columns = ["model", "data", "order", "settings", "start", "seed", "shift", "tau", "footrule", "share"]
+    table = pd.DataFrame(moved, columns=columns)
+    sheets = [*table.groupby(["model", "data", "order"], sort=False)]
+    for (model, data, settings), found in table.groupby(["model", "data", "settings"], sort=False):
+        name = (model, data, f"all starts{settings}")
+        block, said = complete(found, "start", ", ".join(name))
+        notes += said
+        sheets += [(name, block)] if block.start.nunique() > 1 else []
+    rows = [(*name, *_moved(found)) for name, found in sheets]
     within = "a quarter of the shorter side" if radius is None else f"{radius:g} patches"
     caption = (
         f"Centre shift. By how many slots the patches within {within} of the grid's middle moved from the "

@@ -123,7 +123,7 @@ def collect(runs: Sequence[RunDir]) -> Collection:
         raise ValueError(f"none of the runs is finished: {' '.join(notes)}")
     results = _told_apart(results, "data", lambda r: (r.model, r.data), NOT_ORDER)
     results = _told_apart(results, "order", lambda r: (r.model, r.data, _way_to_read(r)), SETTINGS)
-    results = _told_apart(results, "order", lambda r: (r.model, r.data, r.order), START, usual=False)
+    results = _told_apart(results, "order", lambda r: (r.model, r.data, r.order), START_KEYS, usual=False)
     results, repeated = _once(results)
     return Collection(results, notes + repeated)
 
@@ -222,13 +222,10 @@ def settings_of(result: Result) -> str:
     return result.order.removeprefix(order_name(result.summary, result.keys.get("order.estimator", "")))
 
 
-def extra_keys(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
-    """The keys in which two runs differ."""
-    return [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
-
-
-START = ("order.scan", "order.tokenizer", "order.weights")
-SETTINGS = tuple(f"order.{key}" for key in asdict(Order()) if f"order.{key}" not in (*START, "order.policy"))
+START_KEYS = ("order.scan", "order.tokenizer", "order.weights")
+SETTINGS = tuple(
+    f"order.{key}" for key in asdict(Order()) if f"order.{key}" not in (*START_KEYS, "order.policy")
+)
 NOT_ORDER = ("model.", "data.", "train.")
 
 

@@ -74,7 +74,8 @@ def final_table(search: Search) -> Table:
 def write_results(search: Search, directory: Path, display: Display) -> None:
     """Draw the rungs, write the report of the last runs, and say what was found."""
     save_figure(search_figure(search), directory / "search.png")
-    runs = dict.fromkeys(path for arm in search.arms for path in arm.runs)
+    usual = search.arms[0].epochs  # one that was trained for longer has nothing beside it in a report
+    runs = dict.fromkeys(path for arm in search.arms if arm.epochs == usual for path in arm.runs)
     page = write_report([RunDir(directory / path) for path in runs], directory / "report").page
     table = final_table(search)
     write_table(table, directory / "report")
