@@ -1,4 +1,4 @@
-# make demo   set up and learn a patch order on the embedded digits
+# make demo   set up and learn an order that finds a digit in clutter
 # make test   set up and run the tests
 # make test-fast   set up and run the tests that neither train nor start processes
 # make test-browser   set up and test the report's page in chromium
@@ -14,7 +14,7 @@ RUN := .venv/bin/
 JOBS ?= 2
 
 demo: .venv/ready
-	$(RUN)reorder train digits --out runs/demo
+	$(RUN)reorder train demo --out runs/demo
 
 test: .venv/ready
 	OMP_NUM_THREADS=1 MPLBACKEND=agg $(RUN)python -m pytest -n $(JOBS)

@@ -27,6 +27,7 @@ def learner_of(total_steps, start, stop):
         total_steps=total_steps,
         warmup_fraction=start / total_steps,
         policy_fraction=(stop - start) / total_steps,
+        estimator="paper",
     )
     assert (learner.start_step, learner.stop_step) == (start, stop)
     return learner
