@@ -157,6 +157,17 @@ def test_without_learning_the_best_fixed_order_is_said_to_be_chosen_after_the_fa
     assert group.sentences[0].startswith("The best of 3 other fixed orders, mine.json, is 40.0 ± ")
 
 
+def test_an_order_that_a_search_found_is_not_said_to_be_chosen_after_the_fact(tmp_path):
+    save_order(tmp_path / "order.json", torch.randperm(16), GRID, {"candidate": "a", "search": "search-1"})
+    write(tmp_path / "runs", {("row", "none"): (24, 24), ("column", "none"): (48, 48)})
+    for seed in range(2):
+        make_run(tmp_path / "runs" / f"found-{seed}", str(tmp_path / "order.json"), "none", seed, 36)
+    (group,) = groups(tmp_path / "runs")
+    (said,) = group.sentences
+    assert said.startswith("The order found by search-1 is 20.0 ± ")
+    assert list(group.arms) == ["column", "order found by search-1"]
+
+
 def test_with_nothing_to_compare_there_is_a_text_and_no_file(tmp_path):
     write(tmp_path / "runs", {("row", "none"): (24,), ("column", "none"): (36,)})
     report = write_report(expand([tmp_path / "runs"]), tmp_path / "report")

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from reorder.report.comparisons import Compared, complete, mean_difference, sensitivities
-from reorder.report.evolution import Evolution, central, centre_shift, evolution
+from reorder.report.evolution import Evolution, centre_shift, evolution
 from reorder.report.gains import Gain, gains, setting_changes
 from reorder.report.results import (
     Result,
@@ -208,7 +208,7 @@ def other_orders_table(results: Sequence[Result]) -> Table:
         try:
             tried = _tried(path, result) if path.exists() else []
         except (OSError, ValueError, KeyError) as error:
-            notes.append(f"{path}: left out, for it cannot be used: {error}.")
+            notes.append(f"{path}: left out: it cannot be used: {error}.")
             continue
         seed = Number(result.seed, digits=0)
         rows += [(order, result.order, result.model, *found, result.data, seed) for order, *found in tried]
@@ -255,26 +255,11 @@ def policies(results: Sequence[Result]) -> tuple[list[Policy], list[str]]:
             try:
                 history = policy_of(result)
             except ValueError as error:
-                notes.append(f"{result.run.path}: its policy is not shown, for {error}.")
+                notes.append(f"{result.run.path}: its policy is not shown: {error}.")
                 continue
             moved = evolution(history.epochs, history.logits, history.initial, result.grid)
             found.append(Policy(result, moved, history.initial))
     return found, notes
-
-
-def _without_centre(
-    grids: set[tuple[int, int]], radius: float | None
-) -> tuple[set[tuple[int, int]], list[str]]:
-    """The grids of which no patch is within the radius, and notes on them; refused if that is all."""
-    missed = {}
-    for grid in sorted(grids):
-        try:
-            central(grid, radius)
-        except ValueError as error:
-            missed[grid] = error
-    if missed and len(missed) == len(grids):
-        raise next(iter(missed.values()))
-    return set(missed), [f"{error}." for error in missed.values()]
 
 
 def _moved(found: pd.DataFrame) -> tuple[Cell, ...]:
@@ -294,15 +279,12 @@ def centre_table(learned: Sequence[Policy], radius: float | None) -> Table:
 
     The mean over starts is of those that share most seeds.
     """
-    missed, notes = _without_centre({policy.result.grid for policy in learned}, radius)
-    moved = []
+    moved, notes = [], []
     for result, found, initial in learned:
-        if result.grid not in missed:
-            shift = centre_shift(initial, np.array(result.summary["order"]), result.grid, radius)
-            names = (result.model, result.data, result.order, settings_of(result), start_of(result.summary))
-            moved.append(
-                (*names, result.seed, shift, found.tau[-1], found.footrule[-1], found.footrule_share[-1])
-            )
+        shift = centre_shift(initial, np.array(result.summary["order"]), result.grid, radius)
+        names = (result.model, result.data, result.order, settings_of(result), start_of(result.summary))
+        distances = (found.tau[-1], found.footrule[-1], found.footrule_share[-1])
+        moved.append((*names, result.seed, shift, *distances))
     columns = ["model", "data", "order", "settings", "start", "seed", "shift", "tau", "footrule", "share"]
     table = pd.DataFrame(moved, columns=columns)
     sheets = [*table.groupby(["model", "data", "order"], sort=False)]

@@ -114,13 +114,17 @@ def _on_controls(group: Group, pairs: pd.DataFrame) -> list[str]:
 
 
 def _on_fixed(group: Group, on_row: pd.DataFrame) -> tuple[str, list[str]] | None:
-    """The best fixed order other than row-major, and what is said of it."""
+    """The order that was found or learned before, or else the best fixed order, and what is said of it."""
     fixed = {name: group.arms[name] for name in on_row[on_row.kind == "fixed"].arm}
-    best = _best(fixed)
+    chosen = {
+        name: found for name, found in fixed.items() if name.startswith(("order found", "order learned"))
+    }
+    best = _best(chosen or fixed)
     if best is None:
         return None
-    if len(fixed) == 1:
-        return best, [_sentence(f"The fixed order {best}", ROW, fixed[best], counts=True)]
+    if chosen or len(fixed) == 1:  # not chosen by these results
+        subject = f"The {best}" if chosen else f"The fixed order {best}"
+        return best, [_sentence(subject, ROW, fixed[best], counts=True)]
     said = _sentence(f"The best of {len(fixed)} other fixed orders, {best},", ROW, fixed[best], counts=True)
     return best, [said, "It was chosen after the fact, which favours it."]
 

@@ -73,55 +73,36 @@ def policies_to_draw(learned: Sequence[Policy]) -> tuple[list[Policy], list[str]
         result = policy.result
         starts.setdefault((result.model, result.data), {}).setdefault(result.order, policy)
     turns = itertools.zip_longest(*(found.values() for found in starts.values()))
-    shown = [policy for turn in turns for policy in turn if policy is not None]
-    shown = shown[:MOST_POLICIES]
+    shown = [policy for turn in turns for policy in turn if policy is not None][:MOST_POLICIES]
     if len(learned) == len(shown):
         return shown, []
     which = "the first seed and, of many, the first starts of each model and dataset"
     return shown, [f"Of {len(learned)} learned runs, the policies of {len(shown)} are drawn: {which}."]
 
 
-def name_of(policy: Policy) -> str:
-    """The name of a policy's figures."""
-    result = policy.result
-    return plain(f"policy {result.model} {result.data} {result.order} seed {result.seed}")
-
-
-def plain(text: str) -> str:
-    """Text that can be a file's name."""
-    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-")
-
-
 def result_pictures(
     results: Sequence[Result], pairs: pd.DataFrame, groups: Sequence[Group], priors: Sequence[Prior]
 ) -> list[Picture]:
     """The figures of all runs together, the one that shows the verdict first."""
-    drawn = {
-        ("arms", ARMS): charts.arms_figure(groups),
-        ("change", f"Change in top-1 against row-major. {ERRORS}"): charts.change_figure(pairs),
-        ("learning", f"Fixed orders, equal noise, and learned orders, by start. {SHARED} {ERRORS}"): (
-            charts.learning_figure(results)
-        ),
-        (
-            "compressibility",
-            f"Top-1 of fixed scans against how well their codes compress. {SHARED} {ERRORS}",
-        ): (compressibility_figure(results, priors)),
-    }
-    return [Picture(*about, figure) for about, figure in drawn.items() if figure is not None]
+    learning = f"Fixed orders, equal noise, and learned orders, by start. {SHARED} {ERRORS}"
+    scatter = f"Top-1 of fixed scans against how well their codes compress. {SHARED} {ERRORS}"
+    drawn = [
+        ("arms", ARMS, charts.arms_figure(groups)),
+        ("change", f"Change in top-1 against row-major. {ERRORS}", charts.change_figure(pairs)),
+        ("learning", learning, charts.learning_figure(results)),
+        ("compressibility", scatter, compressibility_figure(results, priors)),
+    ]
+    return [Picture(name, caption, figure) for name, caption, figure in drawn if figure is not None]
 
 
 def policy_pictures(shown: Sequence[Policy], options: Options) -> list[Picture]:
     """How each policy moved."""
     pictures = []
-    for policy in shown:
-        result = policy.result
-        caption = (
-            f"{result.order}, {result.model}, {result.data}, seed {result.seed}: the policy's logits, the "
-            "slots of its mode, and tracked patches through the run."
-        )
-        patches = tracked_patches(policy.initial, result.grid, options.track)
-        figure = evolution_figure(policy.evolution, patches)
-        pictures.append(Picture(name_of(policy), caption, figure))
+    for result, evolution, initial in shown:
+        name = f"policy {result.model} {result.data} {result.order} seed {result.seed}"
+        patches = tracked_patches(initial, result.grid, options.track)
+        file_name = re.sub(r"[^A-Za-z0-9._]+", "-", name).strip("-")
+        pictures.append(Picture(file_name, name, evolution_figure(evolution, patches)))
     return pictures
 
 
