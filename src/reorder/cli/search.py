@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from reorder.experiments.arguments import parse
+from reorder.experiments.arguments import check_order_file, parse, slurm_parameter
 
 
 def search(
@@ -58,7 +58,11 @@ def search(
         raise ValueError("--slurm-option is for --slurm")
     if jobs and slurm:
         raise ValueError("--jobs is for this machine; Slurm has a job for each run")
+    for option in slurm_option or []:
+        slurm_parameter(option)  # refuses what is none
     experiment, name = parse(arguments or [])
+    for path in order or []:
+        check_order_file(path)
     from reorder.data.progress import Display
     from reorder.experiments.rungs import Asked
     from reorder.experiments.search import given_orders, run_search

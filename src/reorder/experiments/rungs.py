@@ -15,7 +15,7 @@ from reorder.data.progress import Display
 from reorder.experiments.budget import BEST, FIXED, KEPT, VARIED
 from reorder.experiments.grids import Task, tasks_of
 from reorder.experiments.studies import Planned
-from reorder.models.patches import grid_of
+from reorder.models.grid import grid_of
 from reorder.orders.candidates import variations
 from reorder.orders.disk import discard
 from reorder.orders.files import save_order
@@ -194,9 +194,9 @@ class Rungs:
         number, best = len(self.search.rungs), self.search.standing()
         shown = ", ".join(f"{score.name} {100 * score.top1:.1f}" for score in best[:3])
         row = next(score for score in best if score.name == ROW)
+        epochs = f"{rung.epochs} epoch{'s' * (rung.epochs > 1)}"
         self.display.say(
-            f"rung {number} of {len(self.search.plan)}, {rung.epochs} epochs, top-1 (%): {shown}; row "
-            f"{100 * row.top1:.1f}"
+            f"rung {number} of {len(self.search.plan)}, {epochs}, top-1: {shown}; row {100 * row.top1:.1f}"
         )
 
 

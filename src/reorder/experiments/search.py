@@ -33,7 +33,7 @@ from reorder.experiments.forecast import SHARING, measure
 from reorder.experiments.grids import Task, check, check_here, clock, with_threads
 from reorder.experiments.here import Machine
 from reorder.experiments.rungs import Asked, Rungs, Train, searching
-from reorder.models.patches import grid_of
+from reorder.models.grid import grid_of
 from reorder.orders.candidates import candidates
 from reorder.orders.files import load_order, save_order
 from reorder.orders.scans import SCANS
