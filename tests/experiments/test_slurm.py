@@ -9,7 +9,8 @@ import pytest
 from tiny_sweeps import LONG, TINY, learned, needs_proc, pids_of, tasks, wait_for
 
 from reorder.experiments.arguments import slurm_parameter
-from reorder.experiments.slurm import grouped, launcher, submit
+from reorder.experiments.here import Failed
+from reorder.experiments.slurm import grouped, launcher, submit, submit_and_wait
 
 pytestmark = pytest.mark.slow  # it trains, or starts processes
 
@@ -61,6 +62,18 @@ def test_a_job_ends_with_its_run(tmp_path):
     assert job.result() is None
     assert task.finished
     assert submit([task], tmp_path / "slurm", [], cluster="local") == []
+
+
+def test_jobs_are_waited_for_and_a_run_that_failed_is_named(tmp_path):
+    pytest.importorskip("submitit")
+    row, column = tasks([*TINY, "scan=row,column"], tmp_path)
+    column.directory.path.mkdir()
+    (column.directory.path / "checkpoints").write_text("in the way")  # no checkpoint can be written
+    with pytest.raises(Failed, match=r"1 of 2 runs failed, the first: .*column.*checkpoints") as error:
+        submit_and_wait([row, column], tmp_path / "slurm", [], cluster="local")
+    assert row.finished
+    assert str(error.value).endswith("; the same command continues")
+    submit_and_wait([row], tmp_path / "slurm", [], cluster="local")
 
 
 def test_what_slurm_cannot_be_asked_for_is_said_in_one_line(tmp_path):

@@ -194,9 +194,9 @@ class Rungs:
         number, best = len(self.search.rungs), self.search.standing()
         shown = ", ".join(f"{score.name} {100 * score.top1:.1f}" for score in best[:3])
         row = next(score for score in best if score.name == ROW)
+        epochs = f"{rung.epochs} epoch{'s' * (rung.epochs > 1)}"
         self.display.say(
-            f"rung {number} of {len(self.search.plan)}, {rung.epochs} epochs, top-1 (%): {shown}; row "
-            f"{100 * row.top1:.1f}"
+            f"rung {number} of {len(self.search.plan)}, {epochs}, top-1: {shown}; row {100 * row.top1:.1f}"
         )
 
 
