@@ -1,8 +1,9 @@
-# make demo   set up and learn a patch order on the embedded digits
+# make demo   set up and learn an order that finds a digit in clutter
 # make test   set up and run the tests
 # make test-fast   set up and run the tests that neither train nor start processes
 # make test-browser   set up and test the report's page in chromium
 # make lint   set up and run the style and type checks
+# make docs   set up and write the reference of the public interface to build/reference
 # make mutants   set up and count the wrong programs that the tests notice; takes long
 # make torture  set up, and kill, stop and starve runs that must go on as if nothing had been
 # make bench  set up and run the timings
@@ -13,7 +14,7 @@ RUN := .venv/bin/
 JOBS ?= 2
 
 demo: .venv/ready
-	$(RUN)reorder train digits --out runs/demo
+	$(RUN)reorder train demo --out runs/demo
 
 test: .venv/ready
 	OMP_NUM_THREADS=1 MPLBACKEND=agg $(RUN)python -m pytest -n $(JOBS)
@@ -34,6 +35,9 @@ lint: .venv/ready
 	$(RUN)ruff check .
 	$(RUN)ruff format --check .
 	$(RUN)mypy
+
+docs: .venv/docs
+	$(RUN)python docs/reference.py build/reference
 
 SEED ?= 0
 INPUTS ?= 10000
@@ -59,7 +63,11 @@ bench: .venv/ready
 	$(RUN)python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser]'
 	touch $@
 
+.venv/docs: .venv/ready
+	$(RUN)python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	touch $@
+
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-.PHONY: demo test test-fast test-browser lint mutants torture fuzz bench clean
+.PHONY: demo test test-fast test-browser lint docs mutants torture fuzz bench clean

@@ -1,6 +1,7 @@
 """Tokenizers in images per second: k-means, against scikit-learn's predict, and the VQ-VAE."""
 
 import time
+import timeit
 from collections.abc import Callable
 
 import numpy as np
@@ -35,12 +36,7 @@ def made_up(count: int, channels: int, side: int, different: int = 2000) -> Imag
 
 def timed(function: Callable[[], object], repeats: int = 3) -> float:
     """Seconds of the shortest of several runs."""
-    best = float("inf")
-    for _ in range(repeats):
-        began = time.perf_counter()
-        function()
-        best = min(best, time.perf_counter() - began)
-    return best
+    return min(timeit.repeat(function, number=1, repeat=repeats))
 
 
 def predict(centres: Tensor, patch_size: int, images: Tensor) -> np.ndarray:

@@ -23,7 +23,7 @@ from rich.progress import track
 from rich.table import Table
 
 import reorder
-from reorder.config import ESTIMATORS, Experiment
+from reorder.config import ESTIMATORS, PAPERS, Experiment
 from reorder.experiments.grids import Task, tasks_of
 from reorder.experiments.here import Machine, run_here
 from reorder.experiments.presets import demo, with_order
@@ -79,9 +79,9 @@ def sees_all(name: str) -> Experiment:
 
 PROBLEMS: dict[str, Callable[[], Experiment]] = {
     "clutter": demo,
-    "reach 8": lambda: stream(7, 2),
-    "reach 16": lambda: stream(7, 4),
-    "reach 32": lambda: stream(7, 8),
+    "reach 8": lambda: stream(7, 4),
+    "reach 16": lambda: stream(7, 8),
+    "reach 32": lambda: stream(7, 16),
     "reach all": lambda: stream(7, None),
     "no gain, vit": lambda: sees_all("vit"),
     "no gain, xl": lambda: sees_all("transformer_xl"),
@@ -92,9 +92,10 @@ def arms(base: Experiment) -> dict[str, Planned]:
     """The runs of a problem by what they read; `random` is another order for every seed."""
     base = replace(base, train=replace(base.train, compare=False))
     found = {scan: Planned(with_order(base, scan)) for scan in (*reorder.SCANS, "random")}
-    found["equal noise"] = Planned(with_order(base, "row", "noise"))
+    found["equal noise"] = Planned(with_order(base, "random", "noise"))
     for estimator in ESTIMATORS:
-        order = replace(base.order, scan="row", policy="global", estimator=estimator)
+        start = "row" if ESTIMATORS[estimator] is PAPERS else "random"
+        order = replace(base.order, scan=start, policy="global", estimator=estimator)
         learner = replace(base, order=order)
         found[estimator] = Planned(learner)
         found[f"{estimator} +"] = Planned(with_order(base, "row"), learned_from=learner)

@@ -1,6 +1,6 @@
 """The policy and the scans against the plain way of writing them, in one process, minimum of several runs."""
 
-import time
+import timeit
 from collections.abc import Callable
 
 import torch
@@ -12,12 +12,7 @@ import reorder
 
 def seconds(function: Callable[[], object], repeats: int = 5) -> float:
     """The shortest of several runs."""
-    best = float("inf")
-    for _ in range(repeats):
-        began = time.perf_counter()
-        function()
-        best = min(best, time.perf_counter() - began)
-    return best
+    return min(timeit.repeat(function, number=1, repeat=repeats))
 
 
 def sample_one_by_one(logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -30,8 +30,8 @@ def main(steps: int, seed: int) -> float:
     model = reorder.create_model(
         "transformer_xl", "mini", image_size=8, patch_size=2, channels=1, classes=10, segment=4, memory=4
     )
-    learner = reorder.OrderLearner(model.grid, init="row", total_steps=steps, seed=seed)
-    groups = [{"params": model.parameters()}, {"params": learner.parameters(), "lr": 2 / steps}]
+    learner = reorder.OrderLearner(model.grid, total_steps=steps, seed=seed)
+    groups = [{"params": model.parameters()}, {"params": learner.parameters(), "lr": learner.learning_rate}]
     optimizer = torch.optim.AdamW(groups, lr=1e-3)
     for step in range(steps):
         batch = torch.randint(len(train_images), (64,))

@@ -39,7 +39,8 @@ REWARD, CURRICULUM, LEARNER = (
     "orders/test_curriculum.py",
     "orders/test_learner.py",
 )
-TRAIN, ENGINE, JUDGE, RUN = (
+VERDICTS = "report/test_verdicts.py"
+TRAIN, ENGINE, EVALUATION, RUN = (
     "training/test_train.py",
     "training/test_engine.py",
     "report/test_evaluation.py",
@@ -210,7 +211,7 @@ MUTANTS = [
         "training/loop.py",
         "validate(run, learner.order(last), stop)",
         "validate(run, learner.order(), stop)",
-        JUDGE,
+        EVALUATION,
     ),
     Mutant("training/summary.py", "run.learner.order(run.total_steps - 1)", "run.learner.order(0)", TRAIN),
     Mutant(
@@ -219,7 +220,7 @@ MUTANTS = [
         "unwrapped(run.model)",
         ENGINE,
     ),
-    Mutant("training/summary.py", '"top5": result.top5', '"top5": result.top1', f"{JUDGE}"),
+    Mutant("training/summary.py", '"top5": result.top5', '"top5": result.top1', EVALUATION),
     Mutant("experiments/arms.py", "keys not in seen", "True", COMPARISON),
     Mutant("experiments/arms.py", 'BY_DEFAULT = ("start", "row")', 'BY_DEFAULT = ("row",)', COMPARISON),
     Mutant("experiments/comparison.py", 'order.json")), main.name', 'order.json")), None', COMPARISON),
@@ -261,25 +262,25 @@ MUTANTS = [
         "data/test_loader.py",
     ),
     # Evaluation
-    Mutant("runs/trained.py", 'if state["step"] - 1 < start:', "if False:", JUDGE),
-    Mutant("runs/trained.py", 'start = state.get("start_step")', "start = None", JUDGE),
-    Mutant("runs/trained.py", 'return last["step"] // last["epoch"]', "return 10**6", JUDGE),
+    Mutant("runs/trained.py", 'if state["step"] - 1 < start:', "if False:", EVALUATION),
+    Mutant("runs/trained.py", 'start = state.get("start_step")', "start = None", EVALUATION),
+    Mutant("runs/trained.py", 'return last["step"] // last["epoch"]', "return 10**6", EVALUATION),
     Mutant(
         "runs/trained.py",
         "own.data, own.train.batch_size, own.train.seed",
         "own.data, 1, own.train.seed",
-        JUDGE,
+        EVALUATION,
     ),
     Mutant(
         "report/evaluation.py",
         "paired_difference(correct_a, correct_b,",
         "paired_difference(correct_b, correct_a,",
-        JUDGE,
+        EVALUATION,
     ),
-    Mutant("report/evaluation.py", "train.seed + 1)", "train.seed)", JUDGE),
-    Mutant("report/evaluation.py", '"own-reversed": own.flip(0)', '"own-reversed": own', JUDGE),
-    Mutant("report/evaluation.py", '("top5", result.correct5)', '("top5", result.correct)', JUDGE),
-    Mutant("report/evaluation.py", '    "data.train_images",\n', "", JUDGE),
+    Mutant("report/evaluation.py", "train.seed + 1)", "train.seed)", EVALUATION),
+    Mutant("report/evaluation.py", '"own-reversed": own.flip(0)', '"own-reversed": own', EVALUATION),
+    Mutant("report/evaluation.py", '("top5", result.correct5)', '("top5", result.correct)', EVALUATION),
+    Mutant("report/evaluation.py", '    "data.train_images",\n', "", EVALUATION),
     Mutant("models/coverage.py", "    model.eval()\n", "", "models/test_coverage.py"),
     Mutant("models/accuracy.py", "rows[rows[:, 0].argsort()].T", "rows.T", EVALUATE),
     Mutant("models/accuracy.py", "topk(min(5, logits.shape[1]))", "topk(min(4, logits.shape[1]))", EVALUATE),
@@ -349,14 +350,23 @@ MUTANTS = [
         "values - values.mean() - by_treatment",
         COMPARISONS,
     ),
-    Mutant("report/comparisons.py", '"noise" if kind == NOISE else "none"', '"none"', COMPARISONS),
-    Mutant("report/comparisons.py", "max(equal, key=", "min(equal, key=", COMPARISONS),
+    Mutant("report/comparisons.py", "(against != NOISE or all(equal))", "True", f"{COMPARISONS} {VERDICTS}"),
+    Mutant("report/comparisons.py", "max(fitting, key=", "min(fitting, key=", f"{COMPARISONS} {VERDICTS}"),
+    Mutant("report/comparisons.py", "others.get(a.seed)", "next(iter(others.values()), None)", COMPARISONS),
     Mutant(
-        "report/comparisons.py", "other.get(result.seed)", "next(iter(other.values()), None)", COMPARISONS
+        "report/comparisons.py", "a.correct.astype(float) - b.correct", "a.correct.astype(float)", COMPARISONS
     ),
-    Mutant("report/gains.py", "if len(whole) > 1:", "if len(whole) > 0:", GAINS),
-    Mutant("report/gains.py", 'whole and not model.startswith("vit")', "whole", GAINS),
-    Mutant("report/gains.py", "float(np.mean([pair.paired", "float(np.max([pair.paired", GAINS),
+    Mutant(
+        "report/comparisons.py", "np.mean([*found.share], axis=0)", "np.max([*found.share], axis=0)", GAINS
+    ),
+    Mutant("report/gains.py", "if block.start.nunique() > 1:", "if block.start.nunique() > 0:", GAINS),
+    Mutant("report/gains.py", 'if not model.startswith("vit"):', "if True:", GAINS),
+    Mutant(
+        "report/verdicts.py", "abs(found.points) < 2 * found.sem", "abs(found.points) < found.sem", VERDICTS
+    ),
+    Mutant("report/verdicts.py", "'better' if found.points > 0", "'better' if found.points < 0", VERDICTS),
+    Mutant("report/verdicts.py", "(group.verdict is not None, group.runs)", "group.runs", VERDICTS),
+    Mutant("report/verdicts.py", "(differences[name].seeds, differences", "(0, differences", VERDICTS),
     Mutant("report/gains.py", "len(differing) != 1", "len(differing) > 2", GAINS),
     Mutant(
         "report/gains.py", "_one_change(ours[order][0], theirs", "_one_change(theirs[order][0], theirs", GAINS

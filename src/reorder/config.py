@@ -69,7 +69,7 @@ class Data:
     max_broken: int = 10  # unreadable images to replace before the run is stopped
     max_pixels: int | None = None  # of one image; larger ones count as broken. By default the dataset's limit
     train_images: int | None = None  # train on so many, the same whatever the seed; by default on all
-    validation_images: int | None = None  # validate on so many, alike
+    validation_images: int | None = None  # validate on so many, chosen in the same way
     held_out: int | None = None  # so many training images are validated on, not trained on, and no others
     train_list: str | None = None  # a file of paths relative to the root, instead of the training split
     validation_list: str | None = None

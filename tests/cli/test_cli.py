@@ -14,7 +14,7 @@ from reorder.cli.checks import ENDINGS
 from reorder.config import TOKENIZERS
 from reorder.data.datasets import DATASETS
 from reorder.experiments import arguments
-from reorder.models.backbones import BACKBONES, SIZES
+from reorder.models.backbones import BACKBONES
 from reorder.prior.codes import FITTED
 
 pytestmark = pytest.mark.slow  # it trains, or starts processes
@@ -156,6 +156,8 @@ AT_ONCE = [  # answered before anything slow is imported
     ["sweep", "seed=1,,2"],
     ["sweep", "--jobs", "0"],
     ["sweep", "--slurm", "--slurm-option", "partition"],
+    ["search", "order.scan=zigzag"],
+    ["search", "--budget", "0"],
     ["report", "nowhere"],
     ["report", "run", "--track", "one"],
     ["scans", "--rows", "0"],
@@ -195,7 +197,6 @@ def test_help_and_bad_arguments_are_answered_without_torch_and_matplotlib(tmp_pa
 
 def test_the_names_that_are_refused_at_once_are_those_of_the_tables():
     assert tuple(BACKBONES) == arguments.MODELS
-    assert tuple(SIZES) == arguments.SIZES
     assert tuple(DATASETS) == (*arguments.DATASETS, "hf")
     assert set(Figure().canvas.get_supported_filetypes()) <= set(ENDINGS)
     assert {*FITTED, "chameleon"} == set(TOKENIZERS)

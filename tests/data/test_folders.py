@@ -48,13 +48,13 @@ def test_files_below_a_class_folder_belong_to_it_and_others_are_ignored(folder):
 
 
 def test_so_many_training_images_are_read_from_where_they_are(folder):
-    whole, some = load(folder), load(folder, train_images=5)
+    whole, five = load(folder), load(folder, train_images=5)
     names = [whole.train.name(index) for index in range(12)]
-    assert len(some.train) == 5
+    assert len(five.train) == 5
     for index in range(5):
-        there = names.index(some.train.name(index))
-        assert torch.equal(some.train.read(index), whole.train.read(there))
-        assert some.train.labels[index] == whole.train.labels[there]
+        there = names.index(five.train.name(index))
+        assert torch.equal(five.train.read(index), whole.train.read(there))
+        assert five.train.labels[index] == whole.train.labels[there]
 
 
 def test_held_out_training_images_are_validated_on(folder):

@@ -31,17 +31,17 @@ def test_digits_are_split_without_overlap_and_keep_their_labels():
 
 def test_so_many_training_images_are_the_same_for_every_run():
     whole = load_dataset(Data(), (8, 8))
-    some, more = (load_dataset(Data(train_images=count), (8, 8)) for count in (100, 200))
+    few, more = (load_dataset(Data(train_images=count), (8, 8)) for count in (100, 200))
     rows = {
         tuple(image.flatten().tolist()): int(label)
         for image, label in zip(whole.train.images, whole.train.labels, strict=True)
     }
-    assert (len(some.train), len(more.train), len(some.validation)) == (100, 200, 360)
-    chosen = [tuple(image.flatten().tolist()) for image in some.train.images]
+    assert (len(few.train), len(more.train), len(few.validation)) == (100, 200, 360)
+    chosen = [tuple(image.flatten().tolist()) for image in few.train.images]
     assert len(set(chosen)) == 100
-    assert [rows[image] for image in chosen] == some.train.labels.tolist()
+    assert [rows[image] for image in chosen] == few.train.labels.tolist()
     assert set(chosen) < {tuple(image.flatten().tolist()) for image in more.train.images}
-    assert torch.equal(some.mean, whole.mean)
+    assert torch.equal(few.mean, whole.mean)
     few = load_dataset(Data(validation_images=50), (8, 8))
     assert (len(few.train), len(few.validation)) == (1437, 50)
     assert few.validation.labels.bincount().count_nonzero() > 5  # not just the first

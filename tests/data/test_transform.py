@@ -119,7 +119,7 @@ def test_pixels_of_12_bits_are_scaled_by_what_12_bits_can_hold(tmp_path):
         (grey().astype(np.float32), r"floats are from .* to 2\d\d; only 0 to 1 have a known brightness"),
         (
             np.where(np.eye(64, 96, 1), np.nan, 0.5).astype(np.float32),
-            r"from 0.5 to 0.5, and some are no numbers",
+            r"from 0.5 to 0.5, and some are not numbers",
         ),
         (grey().astype(np.int32), r"signed integers, or of 32 bits, have no known brightness"),
     ],

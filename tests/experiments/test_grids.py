@@ -11,7 +11,7 @@ from tiny_sweeps import TINY, tasks
 from reorder.cli import app, main
 from reorder.config import Experiment, build
 from reorder.experiments.arguments import full_key, plans_of, split_values
-from reorder.experiments.grids import last_words, name_of, tasks_of, trouble, with_threads
+from reorder.experiments.grids import last_line, name_of, tasks_of, why_unusable, with_threads
 from reorder.experiments.presets import preset
 from reorder.runs.directory import RunDir
 
@@ -38,7 +38,7 @@ def test_a_file_and_a_study_take_values_too(tmp_path):
     assert len(tasks_of(plans, tmp_path)) == 14  # seeds 0, 1 and 2 became one
 
 
-def test_runs_on_data_of_other_roots_or_from_the_prior_are_told_apart(tmp_path):
+def test_runs_on_data_of_other_roots_or_from_the_prior_have_other_names(tmp_path):
     plans, _ = plans_of(["digits", "data.name=idx", "data.root=/data/mnist,/data/fashion,/else/mnist"])
     tasks = tasks_of(plans, tmp_path)
     assert [task.experiment.data.root for task in tasks] == ["/data/mnist", "/data/fashion"]
@@ -119,7 +119,7 @@ def test_a_directory_of_another_run_is_refused(tmp_path):
     (task,) = tasks(TINY, tmp_path)
     changed = build(task.experiment, overrides=["train.epochs=2"])
     task.directory.create(with_threads(task._replace(experiment=changed), 1).experiment)  # as a sweep does
-    assert "train.epochs is 2, not 1" in trouble(task)
+    assert "train.epochs is 2, not 1" in why_unusable(task)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_what_every_run_would_fail_of_is_said_once_before_any_starts(argument, s
     assert not (tmp_path / "out").exists()
 
 
-def test_the_last_words_of_a_run_under_torchrun_are_its_own(tmp_path):
+def test_the_last_line_of_a_run_under_torchrun_is_its_own(tmp_path):
     (task,) = tasks(TINY, tmp_path)
     task.directory.path.mkdir()
     log = task.directory.path / "log.txt"
@@ -151,7 +151,7 @@ def test_the_last_words_of_a_run_under_torchrun_are_its_own(tmp_path):
         ("\n", "it said nothing"),
     ):
         log.write_text(text)
-        assert last_words(task) == words
+        assert last_line(task) == words
 
 
 def test_the_dry_run_lists_what_is_to_do_and_says_when_it_cannot_measure(tmp_path, monkeypatch, capsys):

@@ -71,7 +71,7 @@ def test_the_ablations_of_the_appendix_are_the_rest():
     longer = {f"{run}-row-300-epochs", f"{run}-row-reorder-300-epochs"}
     others = {f"{run}-random", f"{run}-random-every-batch", f"{run}-learned"}
     assert rest == no_flips | longer | others
-    assert len(PRESETS) == 96 + 12 + 2 + 3 + 2
+    assert len(PRESETS) == 96 + 12 + 2 + 3 + 3
 
 
 def test_the_ablations_change_one_thing():

@@ -37,9 +37,9 @@ REAL = {
     "train.ema": (["0", "0.999"], ["1", "1.5", "-0.1"]),
     "train.checkpoint_minutes": (["0", "10.5"], ["-1"]),
     "order.temperature": (["0", "0.2"], ["-0.2"]),
-    "order.learning_rate": (["0", "0.1"], ["-1"]),
-    "order.warmup_fraction": (["0", "0.2"], ["-0.1", "1.1"]),
-    "order.policy_fraction": (["0", "0.3"], ["-0.1", "1.1"]),
+    "order.learning_rate": (["0", "0.1", "null"], ["-1"]),
+    "order.warmup_fraction": (["0", "0.2", "null"], ["-0.1", "1.1"]),
+    "order.policy_fraction": (["0", "0.3", "null"], ["-0.1", "1.1"]),
 }
 TRUTH = {
     "data.crop_to_box": (["false"], ["true"]),
@@ -55,7 +55,7 @@ CHOICE = {
     "order.tokenizer": (["kmeans", "vqvae"], ["gzip"]),
     "order.policy": (["none", "global", "noise", "random"], ["local", "None"]),
     "order.estimator": (["paper", "exact", "scaled"], ["reinforce"]),
-    "order.warmup_order": (["row", "init"], ["column"]),
+    "order.warmup_order": (["row", "init", "null"], ["column"]),
 }
 NO_NUMBER = [
     "abc",

@@ -146,7 +146,7 @@ ORDERS: list[Any] = [
 
 
 def _cache(random: Random, folder: Path, ready: Path) -> Case:
-    """What `reorder prior` kept: wrong facts must be found out, or be made anew."""
+    """What `reorder prior` kept: wrong facts must be found out, or be made again."""
     cache = folder / "cache"
     shutil.copytree(ready / "cache", cache)
     files = [path for path in sorted(cache.rglob("*")) if path.is_file()]

@@ -110,7 +110,7 @@ def test_grey_images_are_grey_in_all_channels(alone):
     assert torch.equal(tokenizer.encode(grey), tokenizer.encode(grey.repeat(1, 3, 1, 1)))
 
 
-def test_a_model_of_another_patch_size_is_told_which_to_use(alone):
+def test_a_model_of_another_patch_size_learns_which_to_use(alone):
     with pytest.raises(ValueError, match=r"16x16 pixels; set model.patch_size=16, not 14"):
         load(alone, patch_size=14)
 

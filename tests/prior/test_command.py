@@ -8,10 +8,10 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
+from short_runs import QUIET
 
 from reorder.cli import main
 from reorder.config import Data, Experiment, Model, Order, Train
-from reorder.data.progress import Display
 from reorder.data.ranks import ALONE
 from reorder.experiments.comparison import compared_tasks, train_in_turn
 from reorder.orders.files import save_order
@@ -24,9 +24,6 @@ from reorder.training import prior_choice as choice
 from reorder.training.continuing import continued
 
 pytestmark = pytest.mark.slow  # it trains, or starts processes
-
-
-QUIET = Display(quiet=True)
 
 
 def experiment(**order):

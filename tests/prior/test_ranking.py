@@ -19,7 +19,8 @@ from reorder.prior.ranking import (
     notes,
 )
 from reorder.report.prior_figures import prior_figure
-from reorder.report.prior_tables import markdown_tables, terminal_tables
+from reorder.report.prior_tables import prior_tables
+from reorder.report.tables import to_markdown
 
 GRID = (6, 8)
 QUIET = Display(quiet=True)
@@ -63,9 +64,10 @@ def test_numbers_of_an_order_agree_with_each_other(prior):
 
 def test_the_prior_is_json_and_is_shown(prior):
     assert json.loads(json.dumps(prior, allow_nan=False)) == prior
-    shown = markdown_tables(prior)
+    tables = prior_tables(prior)
+    shown = "\n".join(map(to_markdown, tables))
     assert shown.count("\n| row | ") == (3 if prior["scope"] == "corpus" else 2)
-    assert len(terminal_tables(prior)) == (5 if prior["scope"] == "corpus" else 4)
+    assert len(tables) == (5 if prior["scope"] == "corpus" else 4)
     assert f"| LZMA unigram | {', '.join(prior['rankings']['unigram'])} |" in shown
     assert "made up: 16 codes, 12 of them used, perplexity 8; rebuilt with an error of 12.3% of" in shown
     assert all(note in shown for note in prior["notes"])

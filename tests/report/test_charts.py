@@ -7,19 +7,9 @@ import torch
 from written_runs import GRID, correct_of, make_run
 
 from reorder.orders.files import save_order
-from reorder.report import charts
+from reorder.report import charts, prior_figures
 from reorder.report.comparisons import compare
 from reorder.report.results import collect, expand
-
-
-def test_curves_of_many_panels_are_cut_and_those_of_one_are_told_by_colour_and_style(sweep):
-    results = collect(expand([sweep])).results
-    axes = charts.training_figure(results).axes
-    assert len(axes) == 1
-    looks = {(line.get_color(), line.get_linestyle()) for line in axes[0].lines}
-    assert len(looks) == len(axes[0].lines) == 4
-    many = [r._replace(data=f"digits {n}x{n}") for n in range(20) for r in results[:2]]
-    assert len(charts.training_figure(many).axes) == charts.MOST_PANELS
 
 
 def test_a_single_point_makes_no_panel_and_legends_stay_inside(sweep):
@@ -34,8 +24,7 @@ def test_a_single_point_makes_no_panel_and_legends_stay_inside(sweep):
 
 def test_bars_and_points_are_at_their_values(sweep):
     results = collect(expand([sweep])).results
-    comparisons = compare(results).comparisons
-    bars = charts.change_figure(comparisons).axes[0].containers
+    bars = charts.change_figure(compare(results).pairs).axes[0].containers
     expected = 100 * (correct_of(sweep, "column").mean() - correct_of(sweep, "row").mean())
     assert [container.patches[0].get_height() for container in bars if container.get_label() == "column"] == (
         pytest.approx([expected])
@@ -44,15 +33,13 @@ def test_bars_and_points_are_at_their_values(sweep):
     heights = {c.get_label(): c.lines[0].get_ydata()[0] for c in axes.containers}
     assert heights["learned"] == pytest.approx(100 * correct_of(sweep, "learned").mean())
     assert heights["equal noise"] == pytest.approx(100 * correct_of(sweep, "noise").mean())
-    curves = charts.training_figure(results).axes[0]
-    assert curves.lines[0].get_ydata().tolist() == pytest.approx([0, 10, 20])
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"orders": {}}', '{"grid": [4, 4], "orders": [1]}'])
 def test_a_file_that_is_no_prior_is_refused(tmp_path, content):
     (tmp_path / "prior.json").write_text(content)
     with pytest.raises(ValueError, match=r"prior\.json is damaged: .*; give what `reorder prior` wrote"):
-        charts.read_prior(tmp_path / "prior.json")
+        prior_figures.read_prior(tmp_path / "prior.json")
 
 
 def test_bars_of_orders_that_are_no_scans_look_different(tmp_path):
@@ -60,7 +47,7 @@ def test_bars_of_orders_that_are_no_scans_look_different(tmp_path):
     for number in range(3):
         save_order(tmp_path / f"{number}.json", torch.randperm(16), GRID, {})
         make_run(tmp_path / f"run-{number}", str(tmp_path / f"{number}.json"))
-    bars = charts.change_figure(compare(collect(expand([tmp_path])).results).comparisons).axes[0].patches
+    bars = charts.change_figure(compare(collect(expand([tmp_path])).results).pairs).axes[0].patches
     assert len({(bar.get_facecolor(), bar.get_hatch()) for bar in bars}) == len(bars) == 3
 
 
@@ -74,16 +61,16 @@ def test_every_grid_has_its_own_prior_or_it_is_said(sweep, tmp_path):
     for side in (4, 8, 9):
         found = {name: {"unigram": {"reduction": side, "reduction_sem": 0.1}} for name in ("row", "column")}
         (tmp_path / f"{side}.json").write_text(json.dumps({"grid": [side, side], "orders": found}))
-    priors = {path: charts.read_prior(path) for path in sorted(tmp_path.iterdir())}
+    priors = {path: prior_figures.read_prior(path) for path in sorted(tmp_path.iterdir())}
     four, eight, nine = priors
-    drawn = charts.compressibility_figure(results + fine, [priors[four], priors[eight]]).axes
+    drawn = prior_figures.compressibility_figure(results + fine, [priors[four], priors[eight]]).axes
     assert [axes.get_title() for axes in drawn] == ["digits 4x4", "digits 8x8"]
-    assert charts.prior_notes(results + fine, {four: priors[four], eight: priors[eight]}) == []
-    assert charts.prior_notes(results + fine, {eight: priors[eight], nine: priors[nine]}) == [
+    assert prior_figures.prior_notes(results + fine, {four: priors[four], eight: priors[eight]}) == []
+    assert prior_figures.prior_notes(results + fine, {eight: priors[eight], nine: priors[nine]}) == [
         f"{nine}: no fixed order of its data and 9x9 patches to draw it against.",
         "digits 4x4: no --prior of it was given.",
     ]
-    assert charts.prior_notes(results, {}) == []
+    assert prior_figures.prior_notes(results, {}) == []
 
 
 def test_a_prior_of_other_images_is_not_drawn(sweep, tmp_path):
@@ -98,7 +85,7 @@ def test_a_prior_of_other_images_is_not_drawn(sweep, tmp_path):
     ):
         (tmp_path / "prior.json").write_text(json.dumps({"grid": [4, 4], "orders": row, "data": measured}))
         fashion = run._replace(keys=run.keys | {"data.root": "fashion-mnist"})
-        assert charts.read_prior(tmp_path / "prior.json").fits(fashion) == fits
+        assert prior_figures.read_prior(tmp_path / "prior.json").fits(fashion) == fits
 
 
 def test_what_stands_side_by_side_is_of_the_same_seeds(tmp_path):
@@ -110,12 +97,8 @@ def test_what_stands_side_by_side_is_of_the_same_seeds(tmp_path):
     axes = charts.learning_figure(results).axes[0]
     heights = {c.get_label(): c.lines[0].get_ydata().tolist() for c in axes.containers}
     assert heights == {"fixed": pytest.approx([50, 50]), "learned": pytest.approx([60])}
-    curved = [r._replace(metrics=[{"validation_top1": 0.1 * (r.seed + 1)}]) for r in results]
-    lines = charts.training_figure(curved).axes[0].lines
-    assert [line.get_ydata().tolist() for line in lines] == [pytest.approx([10])] * 3
-    alone = [r for r in curved if (r.order, r.seed) != ("column, fixed", 0)]  # they share no seed
-    lines = charts.training_figure(alone).axes[0].lines
-    assert sorted(line.get_ydata().item() for line in lines) == pytest.approx([10, 15, 20])
+    alone = charts.top1_table([r for r in results if (r.order, r.seed) != ("column, fixed", 0)])
+    assert alone.top1.tolist() == pytest.approx([70, 90, 60])  # they share no seed
 
 
 def test_compressible_scans_are_compared_by_the_same_seeds_whatever_else_was_run(tmp_path):
@@ -123,16 +106,16 @@ def test_compressible_scans_are_compared_by_the_same_seeds_whatever_else_was_run
         make_run(tmp_path / f"row-{seed}", seed=seed, accuracy=right)
     make_run(tmp_path / "column", "column", accuracy=36)
     make_run(tmp_path / "learned", policy="global", seed=1, accuracy=36)
-    prior = charts.Prior((4, 4), {"row": {"unigram": (20.0, 0.5)}, "column": {"unigram": (25.0, 0.1)}})
+    prior = prior_figures.Prior((4, 4), {"row": {"unigram": (20.0, 0.5)}, "column": {"unigram": (25.0, 0.1)}})
     results = collect(expand([tmp_path])).results
-    (points,) = charts.compressibility_figure(results, [prior]).axes[0].containers
+    (points,) = prior_figures.compressibility_figure(results, [prior]).axes[0].containers
     assert points.lines[0].get_ydata().tolist() == pytest.approx([50, 60])
 
 
 def test_points_are_at_a_scans_compressibility_and_accuracy(sweep):
     results = collect(expand([sweep])).results
-    prior = charts.Prior((4, 4), {"row": {"unigram": (20.0, 0.5)}, "column": {"unigram": (25.0, 0.1)}})
-    (points,) = charts.compressibility_figure(results, [prior]).axes[0].containers
+    prior = prior_figures.Prior((4, 4), {"row": {"unigram": (20.0, 0.5)}, "column": {"unigram": (25.0, 0.1)}})
+    (points,) = prior_figures.compressibility_figure(results, [prior]).axes[0].containers
     across, up = points.lines[0].get_xdata(), points.lines[0].get_ydata()
     assert list(across) == [20, 25]
     assert list(up) == pytest.approx([100 * correct_of(sweep, name).mean() for name in ("row", "column")])

@@ -17,7 +17,7 @@ from reorder.data.progress import Display, Progress
 from reorder.orders.distances import kendall_tau
 from reorder.orders.files import save_order
 from reorder.orders.scans import SCANS
-from reorder.report import evaluation as judge
+from reorder.report import evaluation
 from reorder.report.evaluation import (
     compare_runs,
     describe_difference,
@@ -98,7 +98,7 @@ def test_an_evaluation_that_exists_is_read_and_not_written(learned):
 
 def test_two_evaluations_at_once_both_end_and_leave_one_result(learned, monkeypatch):
     shutil.rmtree(learned.path / "evaluations", ignore_errors=True)
-    measure, others = judge._measure, []
+    measure, others = evaluation._measure, []
 
     def slow(run, order):
         if not others:
@@ -106,7 +106,7 @@ def test_two_evaluations_at_once_both_end_and_leave_one_result(learned, monkeypa
             others.append(evaluate_run(learned, None, []))  # another process, that is quicker
         return measure(run, order)
 
-    monkeypatch.setattr(judge, "_measure", slow)
+    monkeypatch.setattr(evaluation, "_measure", slow)
     where, result = evaluate_run(learned, None, [])
     assert others[1] == (where, result)
     assert list((learned.path / "evaluations").iterdir()) == [where]

@@ -50,10 +50,12 @@ def test_central_patches():
     assert seven[2:5, 2:5].all()
     assert ev.central((2, 2)).all()
     assert ev.central((1, 6)).nonzero()[0].tolist() == [2, 3]
-    assert ev.central((3, 5), 0).nonzero()[0].tolist() == [7]
+    assert ev.central((3, 5), 0.1).nonzero()[0].tolist() == [7]
     assert ev.central((3, 5), 100).all()
-    with pytest.raises(ValueError, match="widen --radius"):
-        ev.central((4, 4), 0.5)
+    assert ev.central((4, 4), 0.5).nonzero()[0].tolist() == [5, 6, 9, 10]  # the nearest are 0.71 away
+    for radius in (0, -1, float("nan")):
+        with pytest.raises(ValueError, match="--radius must be above 0"):
+            ev.central((4, 4), radius)
 
 
 def test_centre_shift_is_positive_when_the_centre_is_read_earlier():

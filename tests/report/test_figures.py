@@ -2,30 +2,17 @@
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 import reorder
 from reorder.report import figures
 
 
-def test_curves_are_means_with_a_band_over_seeds():
-    curve = figures.Curve(np.array([[0.1, 0.2], [0.3, 0.6]]), [])
-    axes = figures.curve_figure("row, fixed", curve).axes[0]
+def test_a_curve_is_the_top1_after_each_epoch():
+    axes = figures.curve_figure("row, fixed", np.array([0.2, 0.4]), []).axes[0]
     assert axes.lines[0].get_xdata().tolist() == [1, 2]
     assert axes.lines[0].get_ydata().tolist() == pytest.approx([20, 40])
-    band = axes.collections[0].get_paths()[0].vertices
-    assert band.min(0) == pytest.approx([1, 10])
-    assert band.max(0) == pytest.approx([2, 60])
     assert not axes.patches  # shades are for the stages of a policy
     assert all(tick == int(tick) for tick in axes.get_xticks())
-
-
-def test_many_curves_have_no_bands_that_would_hide_them():
-    curve = figures.Curve(np.array([[0.1, 0.2], [0.3, 0.6]]), [])
-    for count, bands in ((8, 8), (9, 0)):
-        axes = Figure().subplots()
-        figures.draw_curves(axes, [curve] * count)
-        assert (len(axes.lines), len(axes.collections)) == (count, bands)
 
 
 def test_stages_are_shaded_where_they_are_in_training():
@@ -33,7 +20,7 @@ def test_stages_are_shaded_where_they_are_in_training():
     spans = figures.stage_spans(keys)
     assert [span.stage for span in spans] == ["warm-up", "policy", "frozen"]
     assert [limit for span in spans for limit in span[1:]] == pytest.approx([0, 0.45, 0.45, 1.35, 1.35, 3])
-    shades = figures.curve_figure("a", figures.Curve(np.ones((1, 3)), spans)).axes[0].patches
+    shades = figures.curve_figure("a", np.ones(3), spans).axes[0].patches
     assert [patch.get_x() for patch in shades] == pytest.approx([0, 0.45, 1.35])
     whole = figures.stage_spans(keys | {"order.warmup_fraction": 0.0, "order.policy_fraction": 1.0})
     assert whole == [("policy", 0, 3)]

@@ -33,7 +33,7 @@ def test_means_over_seeds_and_both_errors_by_hand(sweep):
     correct = correct_of(sweep, "learned").astype(float)
     assert mean.value == pytest.approx(correct.mean())
     assert mean.seed_error == pytest.approx(stats.sem(correct.mean(1)))
-    # the bootstrap over images: all seeds are judged on the same resample
+    # the bootstrap over images: all seeds have the same resample
     draws = np.random.default_rng(0).integers(0, IMAGES, (4000, IMAGES))
     assert mean.image_error == pytest.approx(correct.mean(0)[draws].mean(1).std(), rel=0.05)
     assert mean.seeds == 3
@@ -79,8 +79,8 @@ def test_names_of_orders():
 
 
 def test_settings_of_a_policy_are_said_of_every_start_unless_they_are_usual(tmp_path):
-    for start, heat in (("row", 0.2), ("row", 0.5)):
-        make_run(tmp_path / f"{start}-{heat}", start, "global", temperature=heat)
+    for start, peak in (("row", 0.2), ("row", 0.5)):
+        make_run(tmp_path / f"{start}-{peak}", start, "global", temperature=peak)
     assert [result.order for result in collect(expand([tmp_path])).results] == [
         "learned from row, order.temperature=0.2",
         "learned from row, order.temperature=0.5",
@@ -101,7 +101,7 @@ def test_files_of_one_name_with_other_orders_are_told_apart(tmp_path):
     found = collect(expand([tmp_path / "runs"]))
     assert len(found.results) == 2
     assert len({result.order for result in found.results}) == 2
-    assert found.notes == [f"{tmp_path}/runs/1: left out, for {tmp_path}/runs/0 is the same run."]
+    assert found.notes == [f"{tmp_path}/runs/1: left out: {tmp_path}/runs/0 is the same run."]
 
 
 def test_two_orders_learned_from_one_scan_are_not_called_the_same_run(tmp_path):
@@ -111,7 +111,7 @@ def test_two_orders_learned_from_one_scan_are_not_called_the_same_run(tmp_path):
         make_run(tmp_path / "runs" / str(number), str(file))
     found = collect(expand([tmp_path / "runs"]))
     assert found.notes == [
-        f"{tmp_path}/runs/1: left out, for {tmp_path}/runs/0 reads another order of the same name."
+        f"{tmp_path}/runs/1: left out: {tmp_path}/runs/0 reads another order of the same name."
     ]
 
 

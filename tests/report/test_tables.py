@@ -13,7 +13,6 @@ from reorder.report.tables import (
     Table,
     escape_latex,
     escape_markdown,
-    from_csv,
     terminal_table,
     to_csv,
     to_latex,
@@ -41,15 +40,6 @@ def test_csv_parses_back_to_full_precision_with_errors_in_their_own_columns():
     assert head == ["order|", "top-1 (%)", "top-1 (%) standard error", "p"]
     assert first == ["row, fixed", "91.23456", "1.48", "0.5"]
     assert second == ['a "b"', "7.0", "", ""]
-    assert from_csv(to_csv(TABLE)) == [
-        {"order|": "row, fixed", "top-1 (%)": Number(91.23456, 1.48), "p": Number(0.5)},
-        {"order|": 'a "b"', "top-1 (%)": Number(7.0), "p": ""},
-    ]
-    older = "order,p,p standard error\nrow,0.5,\n5,,\n"  # with an empty column of errors
-    assert from_csv(older) == [{"order": "row", "p": Number(0.5)}, {"order": "5", "p": ""}]
-    for cut in (to_csv(TABLE)[:-2], to_csv(TABLE)[:-1] + ",more\n"):
-        with pytest.raises(ValueError, match="zip"):
-            from_csv(cut)
 
 
 def test_names_are_neither_html_nor_links_nor_rows_of_their_own():

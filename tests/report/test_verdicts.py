@@ -10,6 +10,7 @@ from written_runs import GRID, make_run
 
 from reorder.orders.files import save_order
 from reorder.report import charts
+from reorder.report.comparisons import BEST, compare
 from reorder.report.results import collect, expand
 from reorder.report.verdicts import groups_of, main_group
 from reorder.report.write import write_report
@@ -33,7 +34,11 @@ def write(root, arms, model="vit", **order):
 
 
 def groups(root):
-    return groups_of(collect(expand([root])).results)
+    return grouped(collect(expand([root])).results)
+
+
+def grouped(results):
+    return groups_of(results, compare(results).pairs)
 
 
 def test_the_learned_order_is_compared_with_row_major_on_the_same_seeds(tmp_path):
@@ -95,13 +100,13 @@ def test_algorithm_1_is_an_arm_of_its_own_and_the_verdict_is_on_the_other(tmp_pa
     write(tmp_path / "paper", {("row", "global"): (30, 30)}, estimator="paper")
     results = collect(expand([tmp_path])).results
     assert {r.order for r in results if r.learns} == {"learned from row", "Algorithm 1 from row"}
-    (group,) = groups_of(results)
+    (group,) = grouped(results)
     assert list(group.arms) == ["Algorithm 1", "learned"]
     assert group.verdict.difference.points == pytest.approx(20)
     assert group.sentences[1].startswith("It is 10.0 ± ")
     assert group.sentences[1].endswith("points better than Algorithm 1.")
-    (alone,) = groups_of([r for r in results if r.kind != "learned"])
-    assert alone.sentences[0].startswith("The order that Algorithm 1 learned is 10.0 ± ")
+    (alone,) = grouped([r for r in results if r.kind != "learned"])
+    assert alone.sentences[0].startswith("The order of Algorithm 1 is 10.0 ± ")
 
 
 def test_estimators_other_than_the_papers_are_told_apart_by_name(tmp_path):
@@ -152,6 +157,17 @@ def test_without_learning_the_best_fixed_order_is_said_to_be_chosen_after_the_fa
     assert group.sentences[0].startswith("The best of 3 other fixed orders, mine.json, is 40.0 ± ")
 
 
+def test_an_order_that_a_search_found_is_not_said_to_be_chosen_after_the_fact(tmp_path):
+    save_order(tmp_path / "order.json", torch.randperm(16), GRID, {"candidate": "a", "search": "search-1"})
+    write(tmp_path / "runs", {("row", "none"): (24, 24), ("column", "none"): (48, 48)})
+    for seed in range(2):
+        make_run(tmp_path / "runs" / f"found-{seed}", str(tmp_path / "order.json"), "none", seed, 36)
+    (group,) = groups(tmp_path / "runs")
+    (said,) = group.sentences
+    assert said.startswith("The order found by search-1 is 20.0 ± ")
+    assert list(group.arms) == ["column", "order found by search-1"]
+
+
 def test_with_nothing_to_compare_there_is_a_text_and_no_file(tmp_path):
     write(tmp_path / "runs", {("row", "none"): (24,), ("column", "none"): (36,)})
     report = write_report(expand([tmp_path / "runs"]), tmp_path / "report")
@@ -160,7 +176,7 @@ def test_with_nothing_to_compare_there_is_a_text_and_no_file(tmp_path):
     for runs in (["vit-row-none-0"], ["vit-column-none-0"]):
         paths = [tmp_path / "runs" / name for name in runs]
         report = write_report(expand(paths), tmp_path / "report")
-        assert report.verdicts[0].startswith("No verdict: ")
+        assert report.verdicts[0].startswith("No verdict, which takes")
         assert not (tmp_path / "report" / "verdict.json").exists()
 
 
@@ -198,7 +214,7 @@ def test_the_figure_has_every_arm_with_its_error(tmp_path):
         assert drawn[name].lines[0].get_xdata() == pytest.approx([group.arms[name].points])
         (low, _), (high, _) = drawn[name].lines[2][0].get_segments()[0]
         assert high - low == pytest.approx(2 * group.arms[name].sem)
-    assert drawn[charts.BEST_SCAN].lines[0].get_xdata() == pytest.approx([10])
+    assert drawn[BEST].lines[0].get_xdata() == pytest.approx([10])
     assert charts.arms_figure([group._replace(arms={})]) is None
     several = charts.arms_figure([group, group._replace(model="mamba mini")])
     assert [text.get_text() for text in several.axes[0].get_yticklabels()] == [
@@ -211,7 +227,7 @@ def test_the_figure_has_every_arm_with_its_error(tmp_path):
 
 def test_arms_have_different_looks():
     names = [
-        charts.BEST_SCAN,
+        BEST,
         "random",
         "mine.json",
         "equal noise",
@@ -220,5 +236,5 @@ def test_arms_have_different_looks():
         "random every batch",
     ]
     arms = dict.fromkeys(names[1:], Difference(1.0, 0.5, 3, 60))
-    looks = {charts._arm_look(name, names) for name in [*arms, charts.BEST_SCAN, "row-major"]}
+    looks = {charts._arm_look(name, names) for name in [*arms, BEST, "row-major"]}
     assert len(looks) == 8

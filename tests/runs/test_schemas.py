@@ -90,7 +90,7 @@ def written(root):
     tables = report_tables(results, compare(results), learned, None, notes)
     data, missing = page_data(Page("", [], [], [], results))
     json.dumps(data, allow_nan=False)
-    assert groups_of(results)
+    assert groups_of(results, compare(results).pairs)
     return [*notes, *without, *missing], tables
 
 
@@ -122,7 +122,7 @@ def test_one_bad_file_among_many_runs_is_a_note_and_the_others_are_reported(tmp_
     for content in (b"model: 3", b"model: [", b"train: {epochs: -1}", b"a: 1", b"", b"\0"):
         (bad.path / "config.yaml").write_bytes(content)
         notes, tables = written(tmp_path)
-        assert any(f"{bad.path}: left out, for " in note for note in notes)
+        assert any(f"{bad.path}: left out: " in note for note in notes)
         assert len(tables[0].rows) == 1
 
 
@@ -133,7 +133,7 @@ def test_results_of_another_run_than_the_configurations_are_left_out(tmp_path):
     found = collect(expand([tmp_path]))
     assert [result.run.path.name for result in found.results] == ["good"]
     (note,) = found.notes
-    assert note == f"{mixed.path}: left out, for its seed is 1 in summary.json and 0 in config.yaml."
+    assert note == f"{mixed.path}: left out: its seed is 1 in summary.json and 0 in config.yaml."
 
 
 def test_a_policy_of_another_grid_is_not_shown(tmp_path, run):

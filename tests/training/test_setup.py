@@ -27,6 +27,7 @@ def learner_of(total_steps, start, stop):
         total_steps=total_steps,
         warmup_fraction=start / total_steps,
         policy_fraction=(stop - start) / total_steps,
+        estimator="paper",
     )
     assert (learner.start_step, learner.stop_step) == (start, stop)
     return learner
@@ -42,8 +43,8 @@ def test_of_a_long_policy_stage_41_moments_are_kept_and_all_ends_of_epochs():
     # of each, the stage and the temperature of the step before it
     stages = ["warm-up" if step <= 500 else "policy" if step <= 1500 else "frozen" for step in kept]
     assert [stage for _, stage, *_ in moments] == ["before training", *stages[1:]]
-    heat = {step: temperature for step, (_, _, temperature, _) in zip(kept, moments, strict=True)}
-    assert heat[0] == heat[500] == heat[1600] == 0 < heat[525] < heat[1000] > heat[1500]
+    at_step = {step: temperature for step, (_, _, temperature, _) in zip(kept, moments, strict=True)}
+    assert at_step[0] == at_step[500] == at_step[1600] == 0 < at_step[525] < at_step[1000] > at_step[1500]
 
 
 def test_of_a_short_policy_stage_every_step_is_kept_once():

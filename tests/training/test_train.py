@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 from safetensors.torch import load_file
+from short_runs import QUIET
 from sklearn.datasets import load_digits
 
 import reorder
@@ -29,9 +30,6 @@ from reorder.training import loop as training
 from reorder.training.signals import Stopped
 
 pytestmark = pytest.mark.slow  # it trains, or starts processes
-
-
-QUIET = Display(quiet=True)
 
 
 def experiment(**order):

@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
+<<<<<<< HEAD
+from reorder.cli.options import Jobs, SlurmOptions, ToTrain, check_slurm
+from reorder.experiments.arguments import parse
+=======
 from reorder.experiments.arguments import check_order_file, parse, slurm_parameter
+>>>>>>> search
 
 
 def search(
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[PRESET | FILE.yaml] [key=value ...]", help="What to train; default: digits."
-        ),
-    ] = None,
+    arguments: ToTrain = None,
     budget: Annotated[
         float, typer.Option(help="What the search may cost, in full trainings (train.epochs).")
     ] = 3.0,
@@ -25,16 +25,11 @@ def search(
         list[Path] | None, typer.Option(help="An order file to try too; repeat for more.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Where to write; default: runs/NAME-search.")] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes at a time; default: one per GPU, or per core.")
-    ] = None,
+    jobs: Jobs = None,
     slurm: Annotated[
         bool, typer.Option("--slurm", help="Submit each rung's runs to Slurm, and wait for them.")
     ] = False,
-    slurm_option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="What Slurm is asked for; repeat for more."),
-    ] = None,
+    slurm_option: SlurmOptions = None,
 ) -> None:
     """Search for an order: train many apart for a short time, keep the best, and say what the best is worth.
 
@@ -54,12 +49,16 @@ def search(
         raise ValueError(f"--budget must be from 1 to 1000 full trainings, got {budget:g}")
     if not 1 <= seeds <= 100:
         raise ValueError(f"--seeds must be from 1 to 100, got {seeds}")
+<<<<<<< HEAD
+    check_slurm(slurm, slurm_option or [], jobs)
+=======
     if slurm_option and not slurm:
         raise ValueError("--slurm-option is for --slurm")
     if jobs and slurm:
         raise ValueError("--jobs is for this machine; Slurm has a job for each run")
     for option in slurm_option or []:
         slurm_parameter(option)  # refuses what is none
+>>>>>>> search
     experiment, name = parse(arguments or [])
     for path in order or []:
         check_order_file(path)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from reorder.experiments.arguments import plans_of, slurm_parameter
+from reorder.cli.options import Jobs, SlurmOptions, check_slurm
+from reorder.experiments.arguments import plans_of
 from reorder.experiments.studies import STUDIES
 
 
@@ -21,17 +22,12 @@ def sweep(
     out: Annotated[
         Path | None, typer.Option(help="Where the run directories go; default: runs/NAME.")
     ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes at a time; default: one per GPU, or per core.")
-    ] = None,
+    jobs: Jobs = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the runs and the time they need, and exit.")
     ] = False,
     slurm: Annotated[bool, typer.Option("--slurm", help="Submit the runs to Slurm, and exit.")] = False,
-    slurm_option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="What Slurm is asked for; repeat for more."),
-    ] = None,
+    slurm_option: SlurmOptions = None,
     list_studies: Annotated[bool, typer.Option("--list", help="List the studies and exit.")] = False,
 ) -> None:
     """Train a grid of experiments, or a named study, each run in a directory named by its content.
@@ -52,12 +48,7 @@ def sweep(
             print(f"{name:{width}}  {count:3} runs  {study.__doc__}")
         return
     plans, name = plans_of(arguments or [])
-    if slurm_option and not slurm:
-        raise ValueError("--slurm-option is for --slurm")
-    if jobs and slurm:
-        raise ValueError("--jobs is for this machine; Slurm has a job for each run")
-    for option in slurm_option or []:
-        slurm_parameter(option)  # refuses what is none
+    check_slurm(slurm, slurm_option or [], jobs)
     from reorder.data.progress import Display
     from reorder.data.ranks import join
     from reorder.experiments.forecast import forecast

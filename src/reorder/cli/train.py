@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from reorder.cli.options import ToTrain
 from reorder.config import check_continuation, notes
 from reorder.experiments.arguments import parse
 from reorder.experiments.arms import comparison
@@ -15,12 +16,7 @@ from reorder.runs.paths import check_run
 
 
 def train(
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[PRESET | FILE.yaml] [key=value ...]", help="What to train; default: digits."
-        ),
-    ] = None,
+    arguments: ToTrain = None,
     out: Annotated[Path | None, typer.Option(help="Run directory; default: runs/NAME.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this directory.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,

@@ -131,14 +131,14 @@ def walk(root: Path, folder: str, ending: str | tuple[str, ...]) -> list[str]:
         for entry in _entries(root / inside):
             path = f"{inside}/{entry.name}"
             if _is_folder(entry):
-                target = _followed(root / path, real) if entry.is_symlink() else f"{real}/{entry.name}"
+                target = _target_of(root / path, real) if entry.is_symlink() else f"{real}/{entry.name}"
                 waiting.append((path.removeprefix("./"), target))
             elif entry.name.lower().endswith(ending):
                 found.append(path)
     return sorted(found)
 
 
-def _followed(link: Path, folder: str) -> str:
+def _target_of(link: Path, folder: str) -> str:
     """Where a link in a real folder leads to; not to a folder above it, or a walk would go round in it."""
     target = os.path.realpath(link)
     if Path(folder).is_relative_to(target):
@@ -178,11 +178,11 @@ def _listed(root: Path, list_file: str) -> list[str]:
     for path in paths:
         if path.startswith("/") or ".." in path.split("/") or "\0" in path:
             raise ValueError(f"{list_file} must hold paths relative to data.root, got {path!r}")
-    _refuse_to_leave(root, paths, list_file)
+    _refuse_links_outside(root, paths, list_file)
     return paths
 
 
-def _refuse_to_leave(root: Path, paths: list[str], list_file: str) -> None:
+def _refuse_links_outside(root: Path, paths: list[str], list_file: str) -> None:
     """Refuse listed paths that links lead out of the root."""
     inside = os.path.realpath(root)
     folders: dict[str, set[str]] = {}  # that were looked at -> the links in them
@@ -229,7 +229,7 @@ def find_labels(
 
 def _ground_truth(root: Path) -> dict[int, str]:
     """The class (WordNet id) of each numbered validation image, from the ILSVRC2012 devkit."""
-    from scipy.io import loadmat  # here, for it takes long to import
+    from scipy.io import loadmat  # imported here: slow, seldom needed
 
     truth_file = _devkit(root, "ILSVRC2012_validation_ground_truth.txt")
     meta_file = _devkit(root, "meta.mat")

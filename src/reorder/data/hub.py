@@ -101,7 +101,7 @@ def _load(library: Any, where: str, settings: config.Data) -> Any:
     """The splits of a dataset by name, from a saved dataset, a local folder or the hub."""
     hub = logging.getLogger("huggingface_hub")
     level = hub.level
-    hub.setLevel(logging.ERROR)  # or every attempt to reach a name that is unknown would be told
+    hub.setLevel(logging.ERROR)  # or it logs every failed attempt to reach an unknown name
     try:
         if (Path(where) / "dataset_dict.json").is_file():
             return library.load_from_disk(where)

@@ -35,7 +35,7 @@ def read_split(directory: Path, names: tuple[str, ...]) -> tuple[Tensor, Tensor]
     """Images (n, 1, h, w) and labels (n,) of the files whose names begin or end as MNIST's do."""
     images_file = _file(directory, names, "images", 3)
     labels_file = _file(directory, names, "labels", 1)
-    # Before anything is unpacked, for a small file may grow without end.
+    # Before anything is unpacked, because a small file can become a huge one.
     images, labels = _announced(images_file, 3)[0], _announced(labels_file, 1)[0]
     if images != labels:
         raise ValueError(f"{images_file} has {images} images, but {labels_file} {labels} labels")

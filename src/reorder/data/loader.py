@@ -41,7 +41,7 @@ class Reply(NamedTuple):
 
 
 class Reader(torch.utils.data.Dataset):
-    """Answers requests from a split, in whichever process."""
+    """Answers requests from a split, in this process or in another."""
 
     def __init__(self, split: Split, max_broken: int, replace: bool):
         self.split, self.max_broken, self.replace = split, max_broken, replace
@@ -108,7 +108,7 @@ class Loader:
         return len(self.dataset.train) // self.batch_size
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """This rank's images (B / W, C, H, W) and labels (B / W,), shuffled and flipped anew each epoch."""
+        """This rank's images (B / W, C, H, W) and labels (B / W,), shuffled and flipped by the epoch."""
         assert 0 <= first_step <= self.steps_per_epoch
         random = np.random.default_rng([self.seed, epoch])
         count = len(self.dataset.train)
@@ -274,7 +274,7 @@ def ignore_signals() -> None:
 
 
 def _start_worker(alive: Connection, worker: int) -> None:
-    """Live as long as the training holds the other end of a pipe: it may be killed without a word."""
+    """Live as long as the training holds the other end of a pipe: it may be killed without warning."""
 
     def wait() -> None:
         try:

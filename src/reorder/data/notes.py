@@ -1,4 +1,4 @@
-"""What a person should know about data that can be used all the same."""
+"""Notes about data that can be used, but are not what one may expect."""
 
 import logging
 import os
@@ -9,6 +9,6 @@ logger = logging.getLogger(__name__)
 
 @cache
 def note(text: str) -> None:
-    """Say it once, on the first of several ranks, where broken images are named too."""
+    """Log it once, on the first of several ranks, where broken images are logged too."""
     if os.environ.get("RANK", "0") == "0":
         logger.warning(text)

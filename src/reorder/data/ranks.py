@@ -88,7 +88,7 @@ def _why(error: str, timeout_minutes: float) -> str:
             f"another process has not answered for {timeout_minutes:g} minutes (train.timeout_minutes): it "
             "hangs, or is slow; the same command, or --resume, continues from the last checkpoint"
         )
-    return "another process of this run has ended; what it said last is the reason"
+    return "another process of this run has ended; its last message says why"
 
 
 def cores() -> int:

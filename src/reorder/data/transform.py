@@ -12,7 +12,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from PIL.TiffImagePlugin import BITSPERSAMPLE, PHOTOMETRIC_INTERPRETATION
 from torch import Tensor
 
-# No other: Pillow gives some, such as EPS, to other programs, whatever a file is called.
+# No others: for some, such as EPS, Pillow starts another program, whatever the file is called.
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
 REDUCIBLE = ("JPEG", "MPO")  # MPO: a JPEG with more JPEGs behind it, as some cameras write
 
@@ -23,7 +23,7 @@ DEVIATION = (0.229, 0.224, 0.225)
 MAX_PIXELS = 178_956_970  # what Pillow refuses by default
 MAX_PIXELS_FMOW = 1_000_000_000  # its largest images are beyond that, but are JPEGs that can be reduced
 MAX_DECODED = 64_000_000  # pixels to hold at once, unless even an eighth of a JPEG's sides is more
-MAX_SIDE = 65_535  # no JPEG has a longer one; resizing a long and thin image would take memory without end
+MAX_SIDE = 65_535  # no JPEG has a longer one; resizing a long and thin image would take unbounded memory
 
 BACKGROUND = 255  # white: what is seen through transparent pixels
 
@@ -114,7 +114,7 @@ def _colours(image: Image.Image, size: tuple[int, int], part: Box) -> np.ndarray
     if image.mode == "F" or image.mode.startswith("I"):
         return _from_deep(image, resize(image.convert("F")))
     if image.has_transparency_data:
-        # Resized with colours multiplied by opacity, for those of transparent pixels must not bleed.
+        # Resized with colours multiplied by opacity, so that transparent pixels add no colour.
         opaque = image if image.mode == "RGBA" else image.convert("RGBA")
         colours = resize(opaque.convert("RGBa")).astype(np.uint16)
         return (colours[..., :3] + BACKGROUND - colours[..., 3:]).clip(0, 255).astype(np.uint8)
@@ -128,7 +128,7 @@ def _from_deep(image: Image.Image, grey: np.ndarray) -> np.ndarray:
         raise ValueError("grey of 16 bits with a transparent value cannot be read; save it with 8 bits")
     if image.mode == "F":
         low, high = np.array(image.getextrema())
-        holes = "" if np.isfinite(grey).all() else ", and some are no numbers"
+        holes = "" if np.isfinite(grey).all() else ", and some are not numbers"
         if holes or not (low >= 0 and high <= 1):
             raise ValueError(
                 f"its floats are from {low:g} to {high:g}{holes}; only 0 to 1 have a known brightness"

@@ -20,7 +20,7 @@ from reorder.orders.scans import SCANS
 # The names in the tables of models/ and data/, which are slow to import; a test compares them.
 MODELS = ("vit", "transformer_xl", "longformer", "mamba")
 DATASETS = ("digits", "clutter", "idx", "image_folder", "imagenet", "fmow")
-# submitit's own words for what every kind of cluster has; anything else is Slurm's.
+# Parameters that submitit has for every kind of cluster; any other is Slurm's.
 SHARED = ("name", "timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node", "stderr_to_stdout")
 
 

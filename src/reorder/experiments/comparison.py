@@ -7,7 +7,7 @@ from reorder.config import Experiment, Order
 from reorder.data.progress import Display
 from reorder.data.ranks import World, from_first, on_any
 from reorder.experiments.arms import comparison
-from reorder.experiments.grids import Task, check, check_here, trouble
+from reorder.experiments.grids import Task, check, check_here, why_unusable
 from reorder.experiments.here import Machine, run_here
 from reorder.experiments.presets import with_order
 from reorder.orders.disk import check_writable
@@ -30,7 +30,7 @@ def compared_tasks(experiment: Experiment, directory: RunDir) -> list[Task]:
     directory.check(experiment)
     for task in tasks:
         check(task)
-        if why := trouble(task):
+        if why := why_unusable(task):
             raise ValueError(why)
     return tasks
 

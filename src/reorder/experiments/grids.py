@@ -1,7 +1,7 @@
 """Sweeps: a grid or a study becomes runs, each in a directory named by what determines its result.
 
-So a finished run is recognised, an interrupted one continued and a failed one tried again, whichever sweep
-meets it. A run is trained by `reorder train --resume DIRECTORY`, which anyone can type as well.
+So a finished run is recognised, an interrupted one continued and a failed one tried again, by any sweep
+that meets it. A run is trained by `reorder train --resume DIRECTORY`, which anyone can type as well.
 """
 
 import dataclasses
@@ -145,7 +145,7 @@ def check(task: Task) -> None:
         named_order(task.experiment.order.scan, grid_of(model.image_shape, model.patch_size))
 
 
-def trouble(task: Task) -> str | None:
+def why_unusable(task: Task) -> str | None:
     """Why a run's directory cannot be used, if so: it is damaged, or holds another run.
 
     To be asked when it is locked. The other runs of a sweep go on.
@@ -193,14 +193,14 @@ def _check_model(settings: str) -> None:
 
 
 def start(task: Task, lock: int, launcher: list[str], environment: dict[str, str]) -> subprocess.Popen:
-    """Start or continue a locked run in a process, and a session, of its own; its words go to log.txt."""
+    """Start or continue a locked run in its own process and session; what it prints goes to log.txt."""
     task.directory.create(task.experiment)
     path, threads = str(task.directory.path), task.experiment.train.threads
     # Stopped by the sweep, a run must not ask Slurm to start the sweep's own job again.
     environment = {"SLURM_JOB_ID": "", LOCKED: path} | environment
     if threads:
         environment["OMP_NUM_THREADS"] = str(threads)
-    with open(task.directory.path / "log.txt", "a") as log, _deaf_to_warnings():
+    with open(task.directory.path / "log.txt", "a") as log, _without_sigusr2():
         return subprocess.Popen(
             [*launcher, "-m", "reorder", "train", "--resume", path, "--no-report"],
             stdin=subprocess.DEVNULL,
@@ -213,7 +213,7 @@ def start(task: Task, lock: int, launcher: list[str], environment: dict[str, str
 
 
 @contextmanager
-def _deaf_to_warnings() -> Iterator[None]:
+def _without_sigusr2() -> Iterator[None]:
     """Processes that are started in the block never get SIGUSR2, by which Slurm warns a job of its end.
 
     Some clusters send it to all processes of a job; only submitit's knows what to do with it.
@@ -225,14 +225,14 @@ def _deaf_to_warnings() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def last_words(task: Task) -> str:
-    """What a run said last."""
+def last_line(task: Task) -> str:
+    """The last line that a run printed."""
     log = task.directory.path / "log.txt"
     lines = log.read_text(errors="replace").split("\n") if log.is_file() else []
-    said = [line.strip() for line in lines if line.strip()]
-    if said and set(said[-1]) == {"="}:  # the end of the page that torchrun adds
-        said = [line for line in said if line.startswith("reorder: ")] or said
-    return said[-1] if said else "it said nothing"
+    printed = [line.strip() for line in lines if line.strip()]
+    if printed and set(printed[-1]) == {"="}:  # the end of the page that torchrun adds
+        printed = [line for line in printed if line.startswith("reorder: ")] or printed
+    return printed[-1] if printed else "it printed nothing"
 
 
 def with_threads(task: Task, threads: int) -> Task:

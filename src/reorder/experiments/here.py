@@ -1,4 +1,4 @@
-"""A sweep on this machine: so many processes at a time, what they do on the terminal, and a clean end."""
+"""A sweep on this machine: so many processes at a time, a table of them on the terminal, and a clean end."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Column, Table
 
 from reorder.data.ranks import cores
-from reorder.experiments.grids import Task, clock, last_words, start, trouble, with_threads
+from reorder.experiments.grids import Task, clock, last_line, start, why_unusable, with_threads
 from reorder.training.signals import Stopped, StopSignals
 
 POLL_SECONDS = 0.2
@@ -86,7 +86,7 @@ class Sweep:
         for task in tasks:
             if not task.finished:
                 self.waiting.append(task)
-            elif why := trouble(task):
+            elif why := why_unusable(task):
                 self.fail(task, why)
             else:
                 self.done.add(task.name)
@@ -143,7 +143,7 @@ class Sweep:
             if task.finished:
                 self.finish(task, "elsewhere")
                 return False
-            if why := trouble(task):
+            if why := why_unusable(task):
                 self.fail(task, why)
                 return False
             again = f", after epoch {task.epochs_done}" if task.epochs_done else ""
@@ -166,7 +166,7 @@ class Sweep:
             elif status < 0:
                 self.fail(working.task, f"killed by {signal.Signals(-status).name}")
             else:
-                self.fail(working.task, last_words(working.task))
+                self.fail(working.task, last_line(working.task))
 
     def finish(self, task: Task, how: str) -> None:
         try:
@@ -198,7 +198,7 @@ class Sweep:
         self.console.print(text, soft_wrap=True, highlight=False, markup=False)
 
     def left(self) -> str:
-        """The time left, if all runs take alike."""
+        """The time left, if all runs take the same time."""
         gained = self.share() - sum(
             share for name, share in self.shares_at_start.items() if name not in self.failed
         )

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from reorder.experiments.arguments import slurm_parameter
-from reorder.experiments.grids import Task, last_words, start, trouble
+from reorder.experiments.grids import Task, last_line, start, why_unusable
 from reorder.experiments.here import Failed
 
 MOST_TIMEOUTS = 100  # after which a job is no longer put back; it is the run's length in jobs
@@ -29,7 +29,7 @@ class Job:
         self.terminated = False
 
     def __call__(self) -> None:
-        signal.signal(signal.SIGTERM, self._note)
+        signal.signal(signal.SIGTERM, self._pass_on)
         for task in self.tasks:
             self.train(task)
 
@@ -40,7 +40,7 @@ class Job:
                 raise RuntimeError(f"{task.name} is being trained by another process")
             self.terminated = False
             try:
-                if why := trouble(task):
+                if why := why_unusable(task):
                     raise RuntimeError(f"{task.name}: {why}")
                 self.process = start(task, lock, launcher(), {})
             finally:
@@ -50,7 +50,7 @@ class Job:
             # SIGTERM announces the end: the training has saved then, and goes on until SIGUSR2 puts the job
             # back or Slurm kills it.
             if not task.finished and not self.terminated:
-                raise RuntimeError(f"{task.name}: {last_words(task)}")
+                raise RuntimeError(f"{task.name}: {last_line(task)}")
 
     def checkpoint(self) -> Any:
         """Have the run saved; what is to be submitted again."""
@@ -58,12 +58,12 @@ class Job:
 
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
-            # Popen.wait would wait for itself: this runs in a signal handler, maybe amid poll().
+            # Popen.wait would wait for itself: this runs in a signal handler, maybe during poll().
             with contextlib.suppress(ChildProcessError):
                 os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
         return DelayedSubmission(Job(self.tasks))
 
-    def _note(self, number: int, frame: Any) -> None:
+    def _pass_on(self, number: int, frame: Any) -> None:
         """Pass SIGTERM on: where cgroups hold a job together, Slurm signals this process alone."""
         self.terminated = True
         if self.process is not None:
@@ -117,5 +117,5 @@ def submit_and_wait(tasks: list[Task], folder: Path, options: list[str], cluster
     if left:
         raise Failed(
             f"{len(left)} of {len(tasks)} runs failed, the first: {left[0].directory.path}: "
-            f"{last_words(left[0])}; the same command continues"
+            f"{last_line(left[0])}; the same command continues"
         )

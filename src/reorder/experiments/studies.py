@@ -233,9 +233,9 @@ def laptop_readout() -> list[Planned]:
     ]
 
 
-# Slots that each of a mini model's four blocks remembers, by the side of the grid: a seventh, a third and two
-# thirds of the patches can reach the answer, or all.
-MEMORIES: dict[int, tuple[int | None, ...]] = {7: (2, 4, 8, None), 14: (7, 15, 30, None)}
+# Slots that each of two blocks remembers, by the side of the grid: about a seventh, a third and two thirds of
+# the patches can reach the answer, or all.
+MEMORIES: dict[int, tuple[int | None, ...]] = {7: (4, 8, 16, None), 14: (14, 30, 60, None)}
 
 
 def stream(side: int, memory: int | None, seed: int = 0) -> Experiment:
@@ -244,9 +244,9 @@ def stream(side: int, memory: int | None, seed: int = 0) -> Experiment:
     options = STREAM | ({"segment": None} if memory is None else {"memory": memory})
     return replace(
         base,
-        model=replace(base.model, image_size=28, patch_size=28 // side, options=options),
+        model=replace(base.model, size="48/2/4", image_size=28, patch_size=28 // side, options=options),
         data=Data(name="idx", augment="none", train_images=10_000, validation_images=4_000),
-        train=replace(base.train, epochs=4, seed=seed, compare=False),
+        train=replace(base.train, epochs=4, learning_rate=2e-3, seed=seed, compare=False),
     )
 
 
@@ -259,10 +259,10 @@ def plain_mamba(side: int, seed: int = 0) -> Experiment:
 
 def orders_and_learners(base: Experiment) -> list[Planned]:
     """A run in each scan and a random order, with equal noise, and learned, in the run and from its start."""
-    learner = with_order(base, "row", "global")
+    learner = with_order(base, "random", "global")
     return [
         *(Planned(with_order(base, scan)) for scan in (*SCANS, "random")),
-        Planned(with_order(base, "row", "noise")),
+        Planned(with_order(base, "random", "noise")),
         Planned(learner),
         Planned(with_order(base, "row"), learned_from=learner),
     ]

@@ -20,7 +20,12 @@ from reorder.orders.straight_through import Sampled
 class Classifier(nn.Module):
     """Images (B, C, H, W) to logits (B, classes), read in an order.
 
-    The order is (N,), one per image (B, N), None for raster, or what a learner sampled.
+    The order is (N,), one per image (B, N), None for raster, or what a learner sampled. It is made by
+    `create_model`.
+
+        >>> model = reorder.create_model("vit", "mini", image_size=8, patch_size=2, channels=1, classes=10)
+        >>> model.grid, model.head.out_features
+        ((4, 4), 10)
     """
 
     def __init__(self, tokens: Tokens, backbone: nn.Module, grid: tuple[int, int], width: int, classes: int):
@@ -70,7 +75,13 @@ def create_model(
     positions: str = "learned",
     **options: Any,
 ) -> Classifier:
-    """A classifier by the name and size of its backbone; options are the backbone's own."""
+    """A classifier by the name and size of its backbone; options are the backbone's own.
+
+    >>> model = reorder.create_model("mamba", "mini", image_size=8, patch_size=2, channels=1, classes=10)
+    >>> images, order = torch.zeros(5, 1, 8, 8), reorder.scan("hilbert", *model.grid)
+    >>> model(images, order).shape
+    torch.Size([5, 10])
+    """
     if name not in BACKBONES:
         raise ValueError(f"unknown model {name!r}; choose from {', '.join(BACKBONES)}")
     if isinstance(size, str):

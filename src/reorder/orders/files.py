@@ -23,7 +23,10 @@ class OrderFile(NamedTuple):
 def save_order(
     path: str | Path, order: Tensor, grid: tuple[int, int], provenance: dict[str, Any] | None = None
 ) -> None:
-    """Write an order (N,) of a grid as JSON, with where it came from, whole or not at all."""
+    """Write an order (N,) of a grid as JSON, with where it came from, whole or not at all.
+
+    >>> reorder.save_order("order.json", reorder.scan("snake", 4, 4), (4, 4), {"found by": "hand"})
+    """
     if order.dim() != 1:
         raise ValueError(f"an order file holds one order (N,), not shape {tuple(order.shape)}")
     rows, columns = check_grid(grid)
@@ -38,7 +41,12 @@ def save_order(
 
 
 def load_order(path: str | Path, grid: tuple[int, int] | None = None) -> OrderFile:
-    """Read an order file and check it, against the grid it must be for if one is given."""
+    """Read an order file and check it, against the grid it must be for if one is given.
+
+    >>> reorder.save_order("order.json", reorder.scan("column", 2, 2), (2, 2))
+    >>> reorder.load_order("order.json", grid=(2, 2)).order
+    tensor([0, 2, 1, 3])
+    """
     path = Path(path)
     try:
         content = json.loads(path.read_text())

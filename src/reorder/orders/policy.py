@@ -9,7 +9,15 @@ from reorder.orders.order import validate
 
 
 class PlackettLuce(nn.Module):
-    """Draws the patch for each slot from a softmax over the logits of the patches not yet read."""
+    """Draws the patch for each slot from a softmax over the logits of the patches not yet read.
+
+    >>> policy = reorder.PlackettLuce.from_order(torch.tensor([2, 0, 1]))
+    >>> policy.mode()
+    tensor([2, 0, 1])
+    >>> orders = policy.sample(4, temperature=0.2, generator=torch.Generator().manual_seed(0))  # (4, 3)
+    >>> policy.log_prob(orders).shape
+    torch.Size([4])
+    """
 
     def __init__(self, logits: Tensor):
         super().__init__()

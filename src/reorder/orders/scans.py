@@ -137,6 +137,13 @@ SCANS: dict[str, Callable[[int, int], Tensor]] = {
     "diagonal": diagonal,
     "snake": snake,
 }
+"""The six scans by name, each a function of (rows, columns) that returns an order (rows * columns,).
+
+    >>> list(reorder.SCANS)
+    ['row', 'column', 'hilbert', 'spiral', 'diagonal', 'snake']
+    >>> reorder.SCANS["spiral"](2, 3).tolist()
+    [0, 1, 2, 5, 4, 3]
+"""
 
 
 def check_grid(grid: tuple[int, int]) -> tuple[int, int]:
@@ -152,7 +159,11 @@ def check_grid(grid: tuple[int, int]) -> tuple[int, int]:
 
 
 def scan(name: str, rows: int, columns: int) -> Tensor:
-    """The named scan of a rows x columns grid, an order (rows * columns,)."""
+    """The named scan of a rows x columns grid, an order (rows * columns,): `order[slot] = patch`.
+
+    >>> reorder.scan("column", rows=2, columns=3)
+    tensor([0, 3, 1, 4, 2, 5])
+    """
     if name not in SCANS:
         raise ValueError(f"unknown scan {name!r}; choose from {', '.join(SCANS)}")
     return SCANS[name](*check_grid((rows, columns)))

@@ -29,7 +29,7 @@ LEAST_WINDOW = 2**12  # that LZMA accepts
 
 
 class Estimates(NamedTuple):
-    """A value for each order, and the covariance of their errors, by which differences are judged."""
+    """A value for each order, and the covariance of their errors, which differences need."""
 
     value: np.ndarray  # (O,)
     covariance: np.ndarray  # (O, O)
@@ -65,7 +65,7 @@ def symbols(sequences: np.ndarray, encoding: str, codebook_size: int) -> np.ndar
 def lzma_filter(encoding: str, codebook_size: int, window: int) -> Filter:
     """Preset 6 with literals coded by their place in a symbol (lp, pb), not by what precedes them (lc).
 
-    Places can be told apart for widths that are powers of two.
+    LZMA can distinguish places only for widths that are powers of two.
     """
     width = symbol_bytes(encoding, codebook_size)
     place = {1: 0, 2: 1, 4: 2}.get(width, 0)
@@ -112,20 +112,21 @@ def reduction_by_image(
 ) -> dict[str, Estimates]:
     """Percentage reduction of each image's own stream: means over images, and their paired errors.
 
-    Codes (images, N) are read in orders (O, N). Only sums over images are kept. `done` is told of sequences.
+    Codes (images, N) are read in orders (O, N). Only sums over images are kept. `done` is called with
+    the number of sequences.
     """
     filters = filters_of("image", codebook_size, codes.shape[1])
 
     def sums(part: slice) -> tuple[np.ndarray, np.ndarray, int]:
         """Sizes added up over images (2, O), and their products (2, O, O)."""
-        some = np.asarray(codes[part])
-        sizes = np.empty((2, len(some), len(orders)), dtype=np.int64)
+        images = np.asarray(codes[part])
+        sizes = np.empty((2, len(images), len(orders)), dtype=np.int64)
         for column, order in enumerate(orders):
-            sequences = some[:, order]
+            sequences = images[:, order]
             for row, encoding in enumerate(ENCODINGS):
                 data = symbols(sequences, encoding, codebook_size)
                 sizes[row, :, column] = compressed_sizes(data, filters[encoding])
-        return sizes.sum(1), sizes.transpose(0, 2, 1) @ sizes, len(some)
+        return sizes.sum(1), sizes.transpose(0, 2, 1) @ sizes, len(images)
 
     count = len(codes)
     total, products = np.zeros((2, len(orders))), np.zeros((2, len(orders), len(orders)))
@@ -164,7 +165,7 @@ def reduction_of_corpus(
 
     The one stream has no error to go by: over pairs, which share bytes, LZMA settles into one of several ways
     to code them, by chance, and random codes in another order can be reduced by 6 points more. Equal streams
-    apart show how much of a difference is that. `done` is told of sequences.
+    apart show how much of a difference is that. `done` is called with their number.
     """
     blocks = min(BLOCKS, len(codes))
     tasks = [
@@ -175,9 +176,9 @@ def reduction_of_corpus(
 
     def reduction(task: tuple[str, int, int, int]) -> float:
         encoding, column, start, step = task
-        some = codes[start::step]
-        size = stream_size(some, orders[column], encoding, codebook_size)
-        return 100 - 100 * size / (len(some) * raw_bytes(encoding, codebook_size, codes.shape[1]))
+        images = codes[start::step]
+        size = stream_size(images, orders[column], encoding, codebook_size)
+        return 100 - 100 * size / (len(images) * raw_bytes(encoding, codebook_size, codes.shape[1]))
 
     values = []
     with in_threads() as pool:

@@ -1,9 +1,9 @@
 """How uncertain a code is, given the one or two codes before it in an order: conditional entropy in bits.
 
-It sees what LZMA misses in short sequences, for all images are counted together, and it does not depend on
-how codes are numbered. The plug-in estimate takes frequencies for probabilities; it is too low where contexts
-are rare. Miller and Madow's correction adds (cells - contexts) / 2n nats, which removes the first order of
-that bias; where it is large, the rest is large too.
+It sees what LZMA misses in short sequences, because all images are counted together, and it does not depend
+on how codes are numbered. The plug-in estimate takes frequencies for probabilities; it is too low where
+contexts are rare. Miller and Madow's correction adds (cells - contexts) / 2n nats, which removes the first
+order of that bias; where it is large, the rest is large too.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def conditional_entropy(
     """Of codes (images, N) read in orders (O, N), given `depth` codes before each, in bits.
 
     The first codes of an image have no context and are not counted. Errors are by the jackknife over blocks
-    of images. `done` is told of sequences.
+    of images. `done` is called with the number of sequences counted.
     """
     blocks = min(BLOCKS, len(codes))
     if codebook_size ** (depth + 1) * blocks >= 2**63:
@@ -79,15 +79,15 @@ def _count(
     """Sorted keys (context, code and block as one number) of a part of the contexts, and their counts."""
     keys, counts = np.empty(0, np.int64), np.empty(0, np.int64)
     waiting: list[np.ndarray] = []
-    for some in chunks(len(codes), 8 * len(order)):
-        sequences = codes[some][:, order].astype(np.int64)
-        block = np.arange(some.start, some.stop)[:, None] % blocks
+    for chunk in chunks(len(codes), 8 * len(order)):
+        sequences = codes[chunk][:, order].astype(np.int64)
+        block = np.arange(chunk.start, chunk.stop)[:, None] % blocks
         context = sequences[:, :-depth]
         for later in range(1, depth):
             context = context * codebook_size + sequences[:, later : later - depth]
         new = (context * codebook_size + sequences[:, depth:]) * blocks + block
         if parts > 1:
-            new = new[(context * 0x9E3779B1 >> 16) % parts == part]  # spread, since near contexts are alike
+            new = new[(context * 0x9E3779B1 >> 16) % parts == part]  # spread, since near contexts are similar
         waiting.append(new.ravel())
         if sum(map(len, waiting)) >= CELLS:
             keys, counts = _merge(keys, counts, waiting)

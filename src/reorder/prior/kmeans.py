@@ -19,9 +19,7 @@ SAMPLE = 2**17  # patches to fit to, at most; 64 for each of 2,048 codes
 SAMPLE_VALUES = 2**27  # numbers in them, at most: half a gigabyte
 PATCHES_PER_IMAGE = 16  # at least, where there are as many: so at most 8,192 images are decoded for the fit
 START = 4096  # different patches among which k-means++ looks for the first centres
-START_CODES = (
-    256  # up to which it does; beyond, it would take minutes, and they are different patches at random
-)
+START_CODES = 256  # up to which it does; with more it takes minutes, so they are different patches at random
 PASSES = 5  # over the sample, at most
 DISTANCES = 2**19  # to hold at once: they stay in the processor's cache
 
@@ -38,7 +36,7 @@ class KMeans:
         cls, images: Images, patch_size: int, codebook_size: int | None, seed: int, display: Display
     ) -> Self:
         """Mini-batch k-means on a sample of the patches of a sample of the images."""
-        from sklearn.cluster import MiniBatchKMeans, kmeans_plusplus  # here, for it takes long to import
+        from sklearn.cluster import MiniBatchKMeans, kmeans_plusplus  # imported here: slow, seldom needed
 
         check_codebook_size(codebook_size)
         patches = sample_patches(images, patch_size, seed, display)
@@ -97,15 +95,15 @@ def sample_patches(images: Images, patch_size: int, seed: int, display: Display)
     grid = [side // patch_size for side in images.split.shape]
     patches, values = math.prod(grid), 3 * patch_size**2
     most = min(SAMPLE, SAMPLE_VALUES // values)
-    some = images.subset(max(1, most // min(patches, PATCHES_PER_IMAGE)), random)
-    each = min(patches, max(1, most // len(some)))
+    subset = images.subset(max(1, most // min(patches, PATCHES_PER_IMAGE)), random)
+    each = min(patches, max(1, most // len(subset)))
     sample = []
-    with display.progress("patches to fit k-means to, images", len(some)) as advance:
-        for batch in some.batches(64):
+    with display.progress("patches to fit k-means to, images", len(subset)) as advance:
+        for batch in subset.batches(64):
             chosen = random.permuted(np.tile(np.arange(patches), (len(batch), 1)), axis=1)[:, :each]
             index = torch.from_numpy(chosen)[:, :, None]
             sample.append(torch.take_along_dim(patchify(batch, patch_size), index, dim=1).flatten(0, 1))
             advance(len(batch))
     if not sample:
-        raise ValueError(f"none of the {len(some)} images could be read")
+        raise ValueError(f"none of the {len(subset)} images could be read")
     return torch.cat(sample).numpy()

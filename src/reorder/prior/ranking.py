@@ -130,8 +130,8 @@ def value(prior: dict[str, Any], name: str, measure: str) -> float:
 
 
 def agreement(prior: dict[str, Any], compared: list[str]) -> dict[str, dict[str, float | None]]:
-    """Kendall's tau-b between how each two measures rank orders; None where one finds all alike."""
-    from scipy.stats import kendalltau  # here, for it takes as long to import as all the rest
+    """Kendall's tau-b between how each two measures rank orders; None where one finds all equal."""
+    from scipy.stats import kendalltau  # imported here: slow, seldom needed
 
     values = {m: [value(prior, name, m) for name in compared] for m in MEASURES}
     taus = {

@@ -177,14 +177,14 @@ def scale(images: Tensor) -> Tensor:
 def keep(images: Images, seed: int, display: Display) -> Tensor:
     """A random choice of the images, uint8 (n, C, H, W), as many as fit in memory."""
     count = max(1, KEPT // (3 * math.prod(images.split.shape)))
-    some = images.subset(count, np.random.default_rng(seed))
+    subset = images.subset(count, np.random.default_rng(seed))
     kept = []
-    with display.progress("images to train the VQ-VAE on", len(some)) as advance:
-        for batch in some.batches(64):
+    with display.progress("images to train the VQ-VAE on", len(subset)) as advance:
+        for batch in subset.batches(64):
             kept.append(batch)
             advance(len(batch))
     if not kept:
-        raise ValueError(f"none of the {len(some)} images could be read")
+        raise ValueError(f"none of the {len(subset)} images could be read")
     return torch.cat(kept)
 
 

@@ -6,174 +6,128 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import torch
+import pandas as pd
 
 from reorder.orders.scans import SCANS
-from reorder.report.results import Name, Result, by_order, extra_keys, start_of, top1
-from reorder.runs.statistics import (
-    Mean,
-    PairedDifference,
-    blocked_f_test,
-    largest_block,
-    mean_over_seeds,
-    paired_difference,
-    seeds_left_out,
-)
+from reorder.report.results import START_KEYS, Result, by_order, rank, settings_of, start_of, top1
+from reorder.runs.statistics import Mean, blocked_f_test, largest_block, mean_over_seeds, seeds_left_out
 
-ROW, START, NOISE, BEST = "row-major", "its start, fixed", "equal noise", "best fixed scan"
+# n images
+
+ROW, START, NOISE, ALGORITHM = "row-major", "its start, fixed", "equal noise", "Algorithm 1"
+BEST = "best other scan"
 
 
 class Pair(NamedTuple):
-    """Two runs of one seed on the same images."""
+    """Two runs of one seed on the same images: a row of the table of pairs."""
 
+    against: str  # what is compared with: ROW, START, NOISE, ALGORITHM or BEST
+    kind: str  # of the first run, as are those up to its order
+    model: str
+    data: str
+    settings: str
+    start: str
+    order: str
+    other: str  # the second run's order
+    seed: int
     a: Result
     b: Result
-    paired: PairedDifference
-
-    @property
-    def shares(self) -> np.ndarray:
-        """What each image (n,) adds to the difference: 1, 0 or -1."""
-        return self.a.correct.astype(float) - self.b.correct  # type: ignore[union-attr]
-
-
-class Comparison(NamedTuple):
-    """An order against another, seed by seed."""
-
-    name: Name  # model, data, order
-    kind: str  # what it is compared with: ROW, START, NOISE or BEST
-    against: str  # the other's order
-    pairs: list[Pair]
-
-    @property
-    def differences(self) -> list[float]:
-        """In top-1, as fractions, seed by seed."""
-        return [pair.paired.difference for pair in self.pairs]
-
-    @property
-    def mean(self) -> Mean:
-        """The mean difference over seeds."""
-        return mean_over_seeds(self.differences, [pair.shares for pair in self.pairs])
+    share: np.ndarray  # what each image (n,) adds to the difference in top-1: 1, 0 or -1
 
 
 class Compared(NamedTuple):
-    comparisons: list[Comparison]
+    pairs: pd.DataFrame  # of `Pair`
     notes: list[str]
 
 
 def compare(results: Sequence[Result]) -> Compared:
-    """Every order against row-major; learned ones against their start, equal noise and the best scan.
+    """Every order against row-major; those that explore against their start; learned ones against controls.
 
-    And equal noise against its start, which is what exploring costs or gains without learning.
+    Equal noise against its start is what exploring costs or gains without learning.
     """
     groups = by_order(results)
-    comparisons: list[Comparison] = []
+    pairs: list[Pair] = []
     alone: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)  # what lacks a partner, and why
-    for kind in (ROW, START, NOISE, BEST):
+    for against in (ROW, START, NOISE, ALGORITHM, BEST):
         for (model, data, order), group in groups.items():
-            if not _asked(kind, group[0]):
+            if not _is_compared(group[0], against):
                 continue
-            partner, why = _partner(kind, group, groups)
-            pairs, seeds = pair_up(group, partner)
-            if pairs:
-                comparisons.append(Comparison((model, data, order), kind, partner[0].order, pairs))
-            if seeds:
-                alone[kind, model, data, why or _one_side(seeds)].append(order)
-            for better, lacking in _passed_over(kind, group, partner, groups):
-                if better not in alone[kind, model, data, _one_side(lacking)]:
-                    alone[kind, model, data, _one_side(lacking)].append(better)
+            fitting = [other for other in groups.values() if _fits(group[0], other[0], against)]
+            # of several, one that lacks fewest of the seeds, and of these the best
+            partner = max(fitting, key=lambda other: _common(other, group), default=[])
+            found, unpaired = pair_up(group, partner, against)
+            pairs += found
+            if unpaired and (partner or against in (ROW, START)):
+                why = f"seed {', '.join(map(str, unpaired))} only on one side, or on other images"
+                alone[against, model, data, why if partner else "there is no such run"].append(order)
     notes = [
-        f"{model}, {data}, against {kind}: {'; '.join(orders)} not compared: {why}."
-        for (kind, model, data, why), orders in alone.items()
+        f"{model}, {data}, against {against}: {'; '.join(orders)} not compared: {why}."
+        for (against, model, data, why), orders in alone.items()
     ]
-    return Compared(comparisons, notes)
+    return Compared(as_table(pairs), notes)
 
 
-def _one_side(seeds: list[int]) -> str:
-    return f"seed {', '.join(map(str, seeds))} only on one side, or on other images"
+def as_table(pairs: Sequence[Pair]) -> pd.DataFrame:
+    return pd.DataFrame(pairs, columns=Pair._fields)
 
 
-def _asked(kind: str, result: Result) -> bool:
-    """Whether runs like this one are compared in this way."""
-    if result.kind == "equal noise":
-        return kind in (ROW, START)
-    return result.learns or (kind == ROW and (result.kind, start_of(result.summary)) != ("fixed", "row"))
+def _is_compared(result: Result, against: str) -> bool:
+    """Whether runs like this one are compared in this respect."""
+    if against == ROW:
+        return (result.kind, start_of(result.summary)) != ("fixed", "row")
+    if against == ALGORITHM:
+        return result.kind == "learned"
+    return result.learns or (against == START and result.kind == "equal noise")
 
 
-def _suits(kind: str, result: Result, other: Result) -> bool:
-    """Whether the other reads what a run is compared with in this way."""
-    scans = {ROW: ("row",), BEST: tuple(SCANS)}.get(kind, (start_of(result.summary),))
-    policy = "noise" if kind == NOISE else "none"
-    return other.summary["policy"] == policy and start_of(other.summary) in scans
+def _fits(result: Result, other: Result, against: str) -> bool:
+    """Whether a run is what another is compared with in this respect, and differs in nothing else."""
+    starts = {ROW: {"row"}, BEST: SCANS.keys() - {"row"}}.get(against, {start_of(result.summary)})
+    kind = against if against in (NOISE, ALGORITHM) else "fixed"
+    if (result.model, result.data, kind) != (other.model, other.data, other.kind):
+        return False
+    own = (*START_KEYS, "order.policy")
+    equal = [result.keys.get(key) == value for key, value in other.keys.items() if key not in own]
+    return start_of(other.summary) in starts and (against != NOISE or all(equal))
 
 
-def _extra(kind: str, result: Result, other: Result) -> list[str]:
-    """The keys in which two runs differ, but for those that are compared."""
-    keys = extra_keys(result.keys, other.keys)
-    if kind == NOISE:  # the control shares the noise; what it does not read, it has nothing to learn with
-        return [key for key in keys if key in other.keys and key != "order.policy"]
-    return [key for key in keys if not key.startswith("order.")]
-
-
-def _partner(kind: str, own: list[Result], groups: dict[Name, list[Result]]) -> tuple[list[Result], str]:
-    """The runs to compare with, of several the best by their mean over the same seeds; or none, and why.
-
-    Those that lack fewest of the seeds come first.
-    """
-    result, seeds = own[0], {each.seed for each in own}
-    suiting = [group for group in groups.values() if _suits(kind, result, group[0])]
-    extra = [_extra(kind, result, group[0]) for group in suiting]
-    equal = [group for group, keys in zip(suiting, extra, strict=True) if not keys]
-    if equal:
-        return max(equal, key=lambda group: _merit(group, seeds)), ""
-    near = [
-        (keys, group)
-        for group, keys in zip(suiting, extra, strict=True)
-        if not {"model.name", "data.name"} & set(keys)
-    ]
-    if not near:
-        return [], "there is no such run"
-    keys, group = min(near, key=lambda pair: len(pair[0]))
-    return [], f"{group[0].run.path} differs in {', '.join(keys)} as well"
-
-
-def _merit(group: list[Result], seeds: set[int]) -> tuple[int, float]:
-    """How many of the seeds a group has, and its mean over them."""
-    shared = [each for each in group if each.seed in seeds]
+def _common(group: list[Result], own: list[Result]) -> tuple[int, float]:
+    """How many seeds a group shares with another, and its mean over them."""
+    shared = [result for result in group if result.seed in {each.seed for each in own}]
     return len(shared), top1(shared).value if shared else 0.0
 
 
-def _passed_over(
-    kind: str, own: list[Result], partner: list[Result], groups: dict[Name, list[Result]]
-) -> list[tuple[str, list[int]]]:
-    """The orders that were better than the best that was chosen but lack seeds, and those seeds."""
-    if kind != BEST or not partner:
-        return []
-    seeds, found = {each.seed for each in own}, []
-    for group in groups.values():
-        if _suits(kind, own[0], group[0]) and not _extra(kind, own[0], group[0]):
-            common = seeds & {each.seed for each in group}
-            if common and _merit(group, common)[1] > _merit(partner, common)[1]:
-                found.append((group[0].order, sorted(seeds - common)))
-    return found
-
-
-def pair_up(group: list[Result], partner: list[Result]) -> tuple[list[Pair], list[int]]:
+def pair_up(group: list[Result], partner: list[Result], against: str) -> tuple[list[Pair], list[int]]:
     """The runs of both sides that share seed and images, and the seeds of which there is no such pair."""
-    other = {result.seed: result for result in partner}
-    pairs, alone = [], list(other.keys() - {result.seed for result in group})
-    for result in group:
-        match = other.get(result.seed)
-        if match is None or not _same_images(result, match):
-            alone.append(result.seed)
+    others = {result.seed: result for result in partner}
+    pairs = []
+    for a in group:
+        b = others.get(a.seed)
+        if b is None or a.correct is None or b.correct is None or len(a.correct) != len(b.correct):
             continue
-        ours, theirs = torch.from_numpy(result.correct), torch.from_numpy(match.correct)
-        paired = paired_difference(ours, theirs, generator=torch.Generator().manual_seed(0))
-        pairs.append(Pair(result, match, paired))
-    return pairs, sorted(alone)
+        about = (a.kind, a.model, a.data, settings_of(a), start_of(a.summary), a.order, b.order, a.seed)
+        pairs.append(Pair(against, *about, a, b, a.correct.astype(float) - b.correct))
+    seeds = {result.seed for result in (*group, *partner)}
+    return pairs, sorted(seeds - {pair.seed for pair in pairs})
 
 
-def _same_images(a: Result, b: Result) -> bool:
-    return a.correct is not None and b.correct is not None and len(a.correct) == len(b.correct)
+def complete(table: pd.DataFrame, by: str, about: str, least: int = 1) -> tuple[pd.DataFrame, list[str]]:
+    """The rows of the starts or orders that share most seeds, with these seeds; and a note on the rest."""
+    table = table.drop_duplicates([by, "seed"])  # a scan, and the same chosen by a prior
+    have = {name: set(found.seed) for name, found in table.groupby(by, sort=False)}
+    kept, seeds = largest_block(have, least)
+    block = table[table[by].isin(kept) & table.seed.isin(seeds)]
+    return block, seeds_left_out(about, have, kept, seeds)
+
+
+def shares_by_seed(pairs: pd.DataFrame) -> list[np.ndarray]:
+    """What each image (n,) adds to the mean difference of all pairs of a seed, seed by seed."""
+    return [np.mean([*found.share], axis=0) for _, found in pairs.groupby("seed")]
+
+
+def mean_difference(shares: Sequence[np.ndarray]) -> Mean:
+    """The mean over seeds of a difference in top-1, from the shares of the images (n,) in it."""
+    return mean_over_seeds([float(share.mean()) for share in shares], shares)
 
 
 class Sensitivity(NamedTuple):
@@ -198,23 +152,23 @@ def sensitivities(results: Sequence[Result]) -> tuple[list[Sensitivity], list[st
 
     All scans together tell the error far better than two of them do.
     """
-    models: dict[tuple[str, str], dict[str, dict[int, float]]] = defaultdict(dict)
-    for (model, data, _), group in by_order(results).items():
-        scan = start_of(group[0].summary)
-        if group[0].summary["policy"] == "none" and scan in SCANS:  # once, should a prior have chosen it too
-            models[model, data].setdefault(scan, {each.seed: each.summary["top1"] for each in group})
+    rows = [
+        (result.model, result.data, start_of(result.summary), result.seed, result.summary["top1"])
+        for result in sorted(results, key=rank)
+        if result.kind == "fixed" and start_of(result.summary) in SCANS
+    ]
+    table = pd.DataFrame(rows, columns=["model", "data", "scan", "seed", "top1"])
     found, notes = [], []
-    for (model, data), scans in models.items():
-        if len(scans) == 1:
+    for (model, data), scans in table.groupby(["model", "data"], sort=False):
+        if scans.scan.nunique() == 1:
             continue
-        have = {scan: set(of) for scan, of in scans.items()}
-        kept, seeds = largest_block(have, least=2)
-        if len(kept) < 2 or len(seeds) < 2:
+        block, said = complete(scans, "scan", f"{model}, {data}", least=2)
+        values = block.pivot(index="scan", columns="seed", values="top1").loc[block.scan.unique()]
+        if min(values.shape) < 2:
             notes.append(f"{model}, {data}: no test, which takes two scans with two seeds in common.")
             continue
-        notes += seeds_left_out(f"{model}, {data}", have, kept, seeds)
-        values = np.array([[scans[scan][seed] for seed in sorted(seeds)] for scan in kept])
-        error, p_value = blocked_f_test(values)
-        means = dict(zip(kept, values.mean(1).tolist(), strict=True))
-        found.append(Sensitivity(model, data, means, len(seeds), error, p_value))
+        notes += said
+        error, p_value = blocked_f_test(values.to_numpy())
+        means = values.mean(axis=1).to_dict()
+        found.append(Sensitivity(model, data, means, values.shape[1], error, p_value))
     return found, notes

@@ -1,4 +1,4 @@
-"""Judging finished work: a run's last checkpoint on validation images, and one run against another."""
+"""How good a run is: its last checkpoint on validation images, and one run against another."""
 
 import dataclasses
 import hashlib
@@ -91,7 +91,7 @@ def _measure(run: Trained, order: Tensor) -> tuple[Tensor, dict[str, Any]]:
 def _write(where: Path, correct: Tensor, numbers: dict[str, Any], about: dict[str, Any]) -> None:
     """Both files of an evaluation, whole or not at all.
 
-    If another process has written them meanwhile, they stand: the name says that it has evaluated the same.
+    If another process has written them meanwhile, they are kept: the name says that it evaluated the same.
     """
     temporary = temporary_name(where)
     temporary.mkdir(parents=True)

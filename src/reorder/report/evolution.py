@@ -88,19 +88,15 @@ def central(grid: tuple[int, int], radius: float | None = None) -> np.ndarray:
     """Which patches (N,) have their middle within a radius, in patches, of the middle of the grid.
 
     The paper does not say what its central region is. By default ours is the circle that fits into the middle
-    half of the grid's height and width, so the radius is a quarter of the shorter side; on the smallest grids
-    it reaches as far as the nearest patch.
+    half of the grid's height and width, so the radius is a quarter of the shorter side; it always reaches as
+    far as the nearest patch.
     """
+    if radius is not None and not radius > 0:
+        raise ValueError(f"--radius must be above 0 patches, got {radius}")
     rows, columns = grid
     y, x = np.divmod(np.arange(rows * columns), columns)
     distance = np.hypot(y - (rows - 1) / 2, x - (columns - 1) / 2)
-    if radius is None:
-        radius = max(min(rows, columns) / 4, distance.min())
-    if not (distance <= radius).any():
-        raise ValueError(
-            f"no patch of a {rows}x{columns} grid lies within {radius} of its middle; widen --radius"
-        )
-    return distance <= radius
+    return distance <= max(min(rows, columns) / 4 if radius is None else radius, distance.min())
 
 
 def centre_shift(

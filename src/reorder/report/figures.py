@@ -18,11 +18,10 @@ from reorder.orders.curriculum import FROZEN, POLICY, STAGES, WARM_UP
 from reorder.orders.disk import check_writable, replacing
 from reorder.orders.scans import SCANS
 
-# N patches, E epochs, M moments, S seeds
+# N patches, E epochs, M moments
 
 INK, START, STOP = "#6a00a8", "#0d0887", "#e8763f"  # as in the page's player
 STAGE_SHADES = {WARM_UP: "#f3e9d2", POLICY: "#dbe7f5", FROZEN: "#ececec"}
-MOST_BANDS = 8  # in a panel
 
 
 @dataclass(frozen=True)
@@ -132,40 +131,17 @@ def stage_spans(keys: dict[str, Any]) -> list[Span]:
     return [span for span in spans if span.stop - span.start > 1e-6]
 
 
-class Curve(NamedTuple):
-    """Validation top-1 by epoch, a fraction, and how to draw it."""
-
-    top1: np.ndarray  # (S, E)
-    spans: list[Span]
-    colour: str = INK
-    style: str = "-"
-
-
-def draw_curves(axes: Axes, curves: list[Curve]) -> None:
-    """Means over seeds with a band from the lowest to the highest, over the stages of the first with any.
-
-    Where there are many curves, bands would hide them and are left out.
-    """
-    for span in next((curve.spans for curve in curves if curve.spans), []):
-        axes.axvspan(span.start, span.stop, color=STAGE_SHADES[span.stage], lw=0)
-    for curve in curves:
-        percent = 100 * curve.top1
-        epochs = np.arange(1, percent.shape[1] + 1)
-        look: dict[str, Any] = {"linestyle": curve.style, "color": curve.colour}
-        # a single epoch is no line
-        axes.plot(epochs, percent.mean(0), linewidth=1.4, marker="." if len(epochs) == 1 else "", **look)
-        if len(percent) > 1 and len(curves) <= MOST_BANDS:
-            axes.fill_between(epochs, percent.min(0), percent.max(0), color=curve.colour, alpha=0.12, lw=0)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    shaded = " (shaded: warm-up, policy, frozen)" if any(curve.spans for curve in curves) else ""
-    axes.set(xlabel=f"epoch{shaded}", ylabel="validation top-1 (%)")
-
-
-def curve_figure(name: str, curve: Curve) -> Figure:
-    """Validation top-1 by epoch of one run."""
+def curve_figure(name: str, top1: np.ndarray, spans: list[Span]) -> Figure:
+    """Validation top-1 (E,), a fraction, by epoch of one run, over its stages."""
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
-    draw_curves(axes, [curve])
+    for span in spans:
+        axes.axvspan(span.start, span.stop, color=STAGE_SHADES[span.stage], lw=0)
+    marker = "." if len(top1) == 1 else ""  # a single epoch is no line
+    axes.plot(np.arange(1, len(top1) + 1), 100 * top1, color=INK, linewidth=1.4, marker=marker)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    shaded = " (shaded: warm-up, policy, frozen)" if spans else ""
+    axes.set(xlabel=f"epoch{shaded}", ylabel="validation top-1 (%)")
     axes.set_title(name, fontsize=11)
     return figure
 

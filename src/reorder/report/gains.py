@@ -1,25 +1,35 @@
 """What a change amounts to over many runs: learning an order, over starts and models; or another setting."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from itertools import chain, combinations
+from collections.abc import Sequence
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from reorder.report.comparisons import BEST, NOISE, ROW, START, Comparison, Pair, pair_up
+from reorder.report.comparisons import (
+    ALGORITHM,
+    BEST,
+    NOISE,
+    ROW,
+    START,
+    Pair,
+    as_table,
+    complete,
+    pair_up,
+    shares_by_seed,
+)
 from reorder.report.evaluation import TRAINING_ONLY
-from reorder.report.results import SETTINGS, Result, by_order, extra_keys, settings_of, start_of
-from reorder.runs.statistics import Mean, largest_block, mean_over_seeds, seeds_left_out
+from reorder.report.results import SETTINGS, Result, by_order
+from reorder.runs.statistics import largest_block
 
 # n images
 
 LEARNED = "learned"
-EXPLORED = (LEARNED, "Algorithm 1", NOISE)
-ASKED = [(what, against) for what in EXPLORED[:2] for against in (START, NOISE, ROW, BEST)] + [(NOISE, START)]
+ASKED = [(kind, against) for kind in (LEARNED, ALGORITHM) for against in (START, NOISE, ROW, BEST)]
+ASKED += [(LEARNED, ALGORITHM), (NOISE, START)]
 COMMON = ("data.", "train.epochs", *SETTINGS)
-
-Pairs = dict[str, dict[int, Pair]]  # by start or order, and by seed
 
 
 class Gain(NamedTuple):
@@ -31,99 +41,69 @@ class Gain(NamedTuple):
     data: str
     over: int  # starts or orders
     seeds: list[int]
-    differences: list[float]  # in top-1, as fractions
-    shares: list[np.ndarray]  # of the images (n,), seed by seed
-
-    @property
-    def mean(self) -> Mean:
-        return mean_over_seeds(self.differences, self.shares)
+    shares: list[np.ndarray]  # of the images (n,) in the difference of top-1, seed by seed
 
 
-def _gain(what: str, against: str, model: str, data: str, several: list[Pairs]) -> Gain:
+def _gain(what: str, against: str, model: str, data: str, over: str, pairs: pd.DataFrame) -> Gain:
     """The mean over all pairs of a seed, which are as many for every seed."""
-    by_seed: dict[int, list[Pair]] = defaultdict(list)
-    for pairs in several:
-        for of_seeds in pairs.values():
-            for seed, pair in of_seeds.items():
-                by_seed[seed].append(pair)
-    differences = [float(np.mean([pair.paired.difference for pair in found])) for found in by_seed.values()]
-    shares = [np.mean([pair.shares for pair in found], axis=0) for found in by_seed.values()]
-    return Gain(what, against, model, data, len(several[0]), [*by_seed], differences, shares)
+    seeds = sorted(set(pairs.seed))
+    return Gain(what, against, model, data, pairs[over].nunique(), seeds, shares_by_seed(pairs))
 
 
-def _restricted(pairs: Pairs, names: Iterable[str], seeds: Iterable[int]) -> Pairs:
-    return {name: {seed: pairs[name][seed] for seed in sorted(seeds)} for name in names}
-
-
-def _whole(about: str, pairs: Pairs) -> tuple[Pairs, list[str]]:
-    """The starts or orders that share most seeds, with those seeds; and a note on what that leaves out."""
-    have = {name: set(of_seeds) for name, of_seeds in pairs.items()}
-    kept, seeds = largest_block(have)
-    return _restricted(pairs, kept, seeds), seeds_left_out(about, have, kept, seeds)
-
-
-def gains(comparisons: Sequence[Comparison]) -> tuple[list[Gain], list[str]]:
+def gains(pairs: pd.DataFrame) -> tuple[list[Gain], list[str]]:
     """What learning gains over several starts, and exploring without it; and notes.
 
     By model, and over all models but the ViT, which cannot tell orders apart.
     """
-    explored: dict[str, dict[tuple[str, str, str], dict[str, Pairs]]] = {what: {} for what in EXPLORED}
-    for name, kind, _, pairs in comparisons:
-        first = pairs[0].a
-        if first.kind in explored:
-            kinds = explored[first.kind].setdefault((name[0], settings_of(first), name[1]), {})
-            starts = kinds.setdefault(kind, {})
-            starts.setdefault(start_of(first.summary), {pair.a.seed: pair for pair in pairs})
     found, notes = [], []
-    for what, against in ASKED:
-        together: dict[tuple[str, str, str], dict[str, Pairs]] = defaultdict(dict)
-        for (model, settings, data), kinds in explored[what].items():
-            about = f"{model}{settings}, {data}, {what} against {against}"
-            starts = kinds.get(against, {})
-            if lacking := [start for start in dict.fromkeys(chain(*kinds.values())) if start not in starts]:
-                notes.append(f"{about}: not from {', '.join(lacking)}, for want of a partner.")
-            whole, said = _whole(about, starts)
+    for kind, against in ASKED:
+        asked = pairs[(pairs.kind == kind) & (pairs.against == against)]
+        blocks = []
+        for (model, settings, data), group in asked.groupby(["model", "settings", "data"], sort=False):
+            block, said = complete(group, "start", f"{model}{settings}, {data}, {kind} against {against}")
             notes += said
-            if len(whole) > 1:
-                found.append(_gain(what, against, model + settings, data, [whole]))
-            if whole and not model.startswith("vit"):
-                together[settings, data, _common_ground(whole)][model] = whole
-        for (settings, data, _), models in together.items():
-            gain, said = _pooled(what, against, settings, data, models)
+            if block.start.nunique() > 1:
+                found.append(_gain(kind, against, model + settings, data, "start", block))
+            if not model.startswith("vit"):
+                blocks.append(block.assign(common=_common_ground(block.iloc[0])))
+        for (settings, data, _), group in _grouped(blocks, ["settings", "data", "common"]):
+            gain, said = _pooled(kind, against, settings, data, group)
             found += gain
             notes += said
     return found, notes
 
 
-def _common_ground(pairs: Pairs) -> str:
+def _grouped(blocks: list[pd.DataFrame], by: list[str]) -> Any:
+    return pd.concat(blocks).groupby(by, sort=False) if blocks else []
+
+
+def _common_ground(pair: Any) -> str:
     """What models must share to be averaged: the images, how long they were trained, and the policy."""
-    first = next(iter(next(iter(pairs.values())).values()))
-    keys = {key: value for key, value in first.a.keys.items() if key.startswith(COMMON)}
-    return repr((len(first.shares), sorted(keys.items())))
+    keys = {key: value for key, value in pair.a.keys.items() if key.startswith(COMMON)}
+    return repr((len(pair.share), sorted(keys.items())))
 
 
 def _pooled(
-    what: str, against: str, settings: str, data: str, models: dict[str, Pairs]
+    kind: str, against: str, settings: str, data: str, pairs: pd.DataFrame
 ) -> tuple[list[Gain], list[str]]:
     """The mean over the models that share most starts and seeds; and a note on what that leaves out."""
-    if len(models) < 2:
+    if pairs.model.nunique() < 2:
         return [], []
     have = {
-        model: {(start, seed) for start, of_seeds in pairs.items() for seed in of_seeds}
-        for model, pairs in models.items()
+        model: {*zip(own.start, own.seed, strict=True)} for model, own in pairs.groupby("model", sort=False)
     }
     kept, shared = largest_block(have, least=2)
-    about = f"{data}, {what} against {against}"
+    about = f"{data}, {kind} against {against}"
     if len(kept) < 2:
-        return [], [f"{about}: no mean over models, for they share no start and seed."]
-    starts = [start for start in models[kept[0]] if any(start == other for other, _ in shared)]
-    seeds = {seed for _, seed in shared}
+        return [], [f"{about}: no mean over models, which share no start and seed."]
+    is_shared = np.array([pair in shared for pair in zip(pairs.start, pairs.seed, strict=True)])
+    block = pairs[pairs.model.isin(kept) & is_shared]
     name = f"mean of {len(kept)} models, without the ViT{settings}"
-    gain = _gain(what, against, name, data, [_restricted(models[model], starts, seeds) for model in kept])
-    if all(had == shared for had in have.values()):
+    gain = _gain(kind, against, name, data, "start", block)
+    if len(block) == len(pairs):
         return [gain], []
-    found = f"from {', '.join(starts)} with seed {', '.join(map(str, gain.seeds))}"
-    return [gain], [f"{name}, {about}: of {', '.join(kept)}, {found}; what they do not share is left out."]
+    starts = f"from {', '.join(block.start.unique())} with seed {', '.join(map(str, gain.seeds))}"
+    return [gain], [f"{name}, {about}: of {', '.join(kept)}, {starts}; what they do not share is left out."]
 
 
 def setting_changes(results: Sequence[Result]) -> tuple[list[Gain], list[str]]:
@@ -136,27 +116,32 @@ def setting_changes(results: Sequence[Result]) -> tuple[list[Gain], list[str]]:
         variants[model, data][order] = group
     found, notes = [], []
     for (variant, theirs), (_, ours) in combinations(variants.items(), 2):
-        changes: dict[tuple[str, str], Pairs] = defaultdict(dict)
+        changes: dict[tuple[str, str], list[Pair]] = defaultdict(list)
         for order in ours:
             if order in theirs and (change := _one_change(ours[order][0], theirs[order][0])):
-                pairs, _ = pair_up(ours[order], theirs[order])
-                changes[change][order] = {pair.a.seed: pair for pair in pairs}
-        for (changed, usual), pairs_of in changes.items():
-            whole, said = _whole(f"{', '.join(variant)}, {changed} against {usual}", pairs_of)
+                changes[change] += pair_up(ours[order], theirs[order], "")[0]
+        for (changed, usual), pairs in changes.items():
+            about = f"{', '.join(variant)}, {changed} against {usual}"
+            block, said = complete(as_table(pairs), "order", about)
             notes += said
-            if whole:
-                found.append(_gain(changed, usual, *variant, [whole]))
+            if len(block):
+                found.append(_gain(changed, usual, *variant, "order", block))
     return found, notes
 
 
 def _one_change(run: Result, other: Result) -> tuple[str, str] | None:
     """The one key in which two runs differ, with both values; None if there are more, or other images."""
     ours, theirs = _with_options(run.keys), _with_options(other.keys)
-    differing = extra_keys(ours, theirs)
+    differing = _different_keys(ours, theirs)
     if len(differing) != 1 or (differing[0].startswith("data.") and differing[0] not in TRAINING_ONLY):
         return None
     (key,) = differing
     return f"{key}={ours.get(key, 'default')}", f"{key}={theirs.get(key, 'default')}"
+
+
+def _different_keys(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    """The keys in which two runs differ."""
+    return [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
 
 
 def _with_options(keys: dict[str, Any]) -> dict[str, Any]:

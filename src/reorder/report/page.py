@@ -177,7 +177,7 @@ def player_data(result: Result, track: Sequence[tuple[int, int]], most: int) -> 
         "kind": result.kind,
         "grid": result.grid,
         "warmup": "in its start" if result.keys.get("order.warmup_order") == "init" else "row by row",
-        # rounded down, for an epoch that is not over has no validation yet; but 1.15 * 100 < 115
+        # rounded down: an epoch that is not over has no validation yet; but 1.15 * 100 < 115
         "at": [math.floor(100 * epoch + 1e-6) / 100 for epoch in history.epochs[kept].tolist()],
         "stage": [history.stages[moment] for moment in kept],
         "temperature": [rounded(value, 3) for value in history.temperatures[kept].tolist()],

@@ -10,15 +10,11 @@ from reorder.orders.disk import check_writable, replace_file
 from reorder.prior.cache import default_cache
 from reorder.prior.codes import encode_dataset
 from reorder.prior.options import check_measurable
-from reorder.prior.ranking import (
-    describe_choice,
-    describe_codes,
-    measure,
-    named_orders,
-)
+from reorder.prior.ranking import measure, named_orders
 from reorder.report.figures import save_figure
 from reorder.report.prior_figures import prior_figure
-from reorder.report.prior_tables import markdown_tables, terminal_tables
+from reorder.report.prior_tables import prior_tables
+from reorder.report.tables import terminal_table, to_markdown
 from reorder.runs.directory import RunDir
 
 
@@ -46,12 +42,13 @@ def write_prior(
     prior["data"] = {"name": experiment.data.name, "root": experiment.data.root}
     out.mkdir(parents=True, exist_ok=True)
     RunDir(out).write_prior(prior)
-    replace_file(out / "table.md", markdown_tables(prior))
+    tables = prior_tables(prior)
+    replace_file(out / "table.md", "\n".join(map(to_markdown, tables)))
     save_figure(prior_figure(prior), out / "prior.png")
     each = "each image" if scope == "image" else "streams of many images"
     display.say(f"reduction of {each}, compression ratio, and bits per code:")
-    for table in terminal_tables(prior):
-        display.console.print(table)
-    for line in [describe_codes(prior), *prior["notes"], describe_choice(prior), f"saved: {out}"]:
+    for table in tables:
+        display.console.print(terminal_table(table))
+    for line in [*tables[-1].notes, f"saved: {out}"]:
         display.say(line)
     return prior

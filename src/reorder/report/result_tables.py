@@ -1,17 +1,18 @@
 """The tables of a report: every run, means over seeds, paired differences, and what policies learned."""
 
-import csv
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
+import torch
 
-from reorder.report.comparisons import Compared, Comparison, sensitivities
-from reorder.report.evolution import Evolution, central, centre_shift, evolution
+from reorder.report.comparisons import Compared, complete, mean_difference, sensitivities
+from reorder.report.evolution import Evolution, centre_shift, evolution
 from reorder.report.gains import Gain, gains, setting_changes
 from reorder.report.results import (
-    Name,
     Result,
     by_order,
     policy_of,
@@ -20,41 +21,29 @@ from reorder.report.results import (
     start_of,
     top1,
 )
-from reorder.report.tables import Cell, Number, PValue, Table, from_csv
+from reorder.report.tables import STANDARD_ERROR, Cell, Number, PValue, Table
 from reorder.runs.statistics import (
     Mean,
-    largest_block,
     mean_over_seeds,
     p_value,
-    seeds_left_out,
+    paired_difference,
     student_interval,
 )
 
 IMAGES = "by bootstrap over the validation images; it does not include the variation between seeds"
-COSTS = ("images/s", "parameters", "training steps (min)", "wall time (min)")
+COSTS = ("top-5 (%)", "images/s", "parameters", "training steps (min)", "wall time (min)")
 COMPARED = ("order", "compared with", "which is", "model", "difference (points)")
-JUDGED = ("95% from", "to", "p")
+TESTED = ("95% from", "to", "p", "± over images")
 
 
 def runs_table(results: Sequence[Result], notes: list[str]) -> Table:
     """A row per run, and notes on what was left out."""
     rows: list[tuple[Cell, ...]] = []
     for result in sorted(results, key=rank):
-        summary = result.summary
-        rows.append(
-            (
-                result.order,
-                result.model,
-                Number(100 * summary["top1"], 100 * summary["top1_sem"]),
-                result.data,
-                Number(result.seed, digits=0),
-                Number(100 * summary["top5"]),
-                Number(summary["images_per_second"], digits=0),
-                Number(summary["parameters"], digits=0),
-                *_minutes([result]),
-            )
-        )
-    headings = ("order", "model", "top-1 (%)", "data", "seed", "top-5 (%)", *COSTS)
+        accuracy = Number(100 * result.summary["top1"], 100 * result.summary["top1_sem"])
+        seed = Number(result.seed, digits=0)
+        rows.append((result.order, result.model, accuracy, result.data, seed, *_costs([result])))
+    headings = ("order", "model", "top-1 (%)", "data", "seed", *COSTS)
     caption = f"Every run. After ± stands the standard error {IMAGES}."
     return Table("runs", caption, headings, rows, notes + _untimed(results))
 
@@ -64,22 +53,9 @@ def orders_table(results: Sequence[Result]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for (model, data, order), group in by_order(results).items():
         mean = top1(group)
-        speed = mean_over_seeds([r.summary["images_per_second"] for r in group], [])
-        rows.append(
-            (
-                order,
-                model,
-                _percent(mean),
-                _image_error(mean),
-                data,
-                Number(mean.seeds, digits=0),
-                Number(100 * float(np.mean([r.summary["top5"] for r in group]))),
-                Number(speed.value, digits=0),
-                Number(group[0].summary["parameters"], digits=0),
-                *_minutes(group),
-            )
-        )
-    headings = ("order", "model", "top-1 (%)", "± over images", "data", "seeds", "top-5 (%)", *COSTS)
+        accuracy = (_percent(mean), _image_error(mean))
+        rows.append((order, model, *accuracy, data, Number(mean.seeds, digits=0), *_costs(group)))
+    headings = ("order", "model", "top-1 (%)", "± over images", "data", "seeds", *COSTS)
     caption = (
         "Means over seeds. After ± stands the standard error over seeds, of two or more; the error over the "
         "validation images, of the images' means over seeds, has its own column."
@@ -87,17 +63,22 @@ def orders_table(results: Sequence[Result]) -> Table:
     return Table("orders", caption, headings, rows, _untimed(results))
 
 
+def _costs(group: Sequence[Result]) -> tuple[Cell, ...]:
+    """The cells of `COSTS`, means over runs; older runs lack the wall time."""
+    summaries = [result.summary for result in group]
+    top5, speed, seconds, wall = (
+        float(np.mean([summary.get(key, math.nan) for summary in summaries]))
+        for key in ("top5", "images_per_second", "seconds", "wall_seconds")
+    )
+    minutes = (Number(seconds / 60, digits=1), "" if math.isnan(wall) else Number(wall / 60, digits=1))
+    parameters = Number(summaries[0]["parameters"], digits=0)
+    return (Number(100 * top5), Number(speed, digits=0), parameters, *minutes)
+
+
 def _untimed(results: Sequence[Result]) -> list[str]:
     """A note on the runs whose wall time is not known."""
     untimed = sum("wall_seconds" not in result.summary for result in results)
     return [f"The wall time of {untimed} of {len(results)} runs was not recorded."] if untimed else []
-
-
-def _minutes(group: Sequence[Result]) -> tuple[Cell, Cell]:
-    """Mean minutes of training steps, and in all, with validation and checkpoints; older runs lack that."""
-    steps = Number(float(np.mean([result.summary["seconds"] for result in group])) / 60, digits=1)
-    wall = [result.summary["wall_seconds"] for result in group if "wall_seconds" in result.summary]
-    return steps, Number(float(np.mean(wall)) / 60, digits=1) if len(wall) == len(group) else ""
 
 
 def _percent(mean: Mean) -> Number:
@@ -111,17 +92,16 @@ def _image_error(mean: Mean) -> Cell:
 def differences_table(compared: Compared) -> Table:
     """A row per comparison: mean differences over seeds."""
     rows: list[tuple[Cell, ...]] = []
-    for comparison in compared.comparisons:
-        model, data, order = comparison.name
-        seeds = Number(comparison.mean.seeds, digits=0)
-        values = (*_judged(comparison), _image_error(comparison.mean))
-        rows.append((order, comparison.kind, comparison.against, model, *values, data, seeds))
-    headings = (*COMPARED, *JUDGED, "± over images", "data", "seeds")
+    names = ["against", "model", "data", "order", "other"]
+    for (against, model, data, order, other), found in compared.pairs.groupby(names, sort=False):
+        values = _difference([*found.share])
+        rows.append((order, against, other, model, *values, data, Number(len(found), digits=0)))
+    headings = (*COMPARED, *TESTED, "data", "seeds")
     notes = [
         "Seeds are paired: both runs of a pair have the same seed and differ only in the order.",
         "p is that of a paired t-test over seeds; p-values are not corrected for the number of comparisons.",
-        "The best fixed scan is chosen by its mean over the same seeds, which favours the fixed scan: of "
-        "several equally good ones the luckiest is taken.",
+        "The best other scan is chosen by its mean over the same seeds, which favours it: of several equally "
+        "good ones the luckiest is taken.",
     ]
     caption = (
         "Paired differences in top-1. In percentage points; positive is better than what is compared with. "
@@ -131,17 +111,17 @@ def differences_table(compared: Compared) -> Table:
     return Table("differences", caption, headings, rows, notes + compared.notes)
 
 
-def _judged(compared: Comparison | Gain) -> tuple[Cell, ...]:
-    """A difference in points with its error, its interval and its p-value; the cells of `JUDGED`."""
-    mean, p = compared.mean, p_value(compared.mean)
-    interval = student_interval([100 * difference for difference in compared.differences])
+def _difference(shares: Sequence[np.ndarray]) -> tuple[Cell, ...]:
+    """A difference in points with its error, interval, p-value and error over images, from shares by seed."""
+    mean = mean_difference(shares)
+    p, interval = p_value(mean), student_interval([100 * float(share.mean()) for share in shares])
     limits = [Number(limit, digits=1) for limit in interval] if interval else ["", ""]
-    return (_percent(mean), *limits, "" if p is None else PValue(p))
+    return (_percent(mean), *limits, "" if p is None else PValue(p), _image_error(mean))
 
 
 def gains_table(compared: Compared) -> Table:
     """A row per model and comparison of learned orders, and of their control: means over all their starts."""
-    found, notes = gains(compared.comparisons)
+    found, notes = gains(compared.pairs)
     caption = (
         "What learning an order gains, and exploring as much without learning. Paired differences in top-1, "
         "in percentage points, averaged over all starts, and in the last row of a kind over models, before "
@@ -164,11 +144,10 @@ def settings_table(results: Sequence[Result]) -> Table:
 def _gains(name: str, caption: str, over: str, found: Sequence[Gain], notes: list[str]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for gain in found:
-        counts = (Number(gain.over, digits=0), Number(gain.mean.seeds, digits=0))
-        about = (gain.what, gain.against, gain.model)
-        rows.append((*about, *_judged(gain), _image_error(gain.mean), gain.data, *counts))
-    headings = ("runs", "compared with", "model", "difference (points)", *JUDGED, "± over images", "data")
-    return Table(name, caption, (*headings, over, "seeds"), rows, notes)
+        counts = (Number(gain.over, digits=0), Number(len(gain.seeds), digits=0))
+        rows.append((gain.what, gain.against, gain.model, *_difference(gain.shares), gain.data, *counts))
+    headings = ("runs", "compared with", "model", "difference (points)", *TESTED, "data", over, "seeds")
+    return Table(name, caption, headings, rows, notes)
 
 
 def sensitivity_table(results: Sequence[Result]) -> Table:
@@ -203,12 +182,12 @@ def sensitivity_table(results: Sequence[Result]) -> Table:
 def pairs_table(compared: Compared) -> Table:
     """A row per comparison and seed."""
     rows: list[tuple[Cell, ...]] = []
-    for comparison in compared.comparisons:
-        model, data, order = comparison.name
-        for a, _, paired in comparison.pairs:
-            value = Number(100 * paired.difference, 100 * paired.spread.sem)
-            seed, p = Number(a.seed, digits=0), PValue(paired.p_value)
-            rows.append((order, comparison.kind, comparison.against, model, value, p, data, seed))
+    for pair in compared.pairs.itertuples():
+        a, b = (torch.from_numpy(run.correct) for run in (pair.a, pair.b))
+        paired = paired_difference(a, b, generator=torch.Generator().manual_seed(0))
+        value = Number(100 * paired.difference, 100 * paired.spread.sem)
+        names, seed = (pair.order, pair.against, pair.other, pair.model), Number(pair.seed, digits=0)
+        rows.append((*names, value, PValue(paired.p_value), pair.data, seed))
     headings = (*COMPARED, "p", "data", "seed")
     caption = (
         "The same differences seed by seed. After ± stands the paired bootstrap standard error over the "
@@ -228,8 +207,8 @@ def other_orders_table(results: Sequence[Result]) -> Table:
         path = result.run.path / "evaluations" / "sensitivity.csv"
         try:
             tried = _tried(path, result) if path.exists() else []
-        except (OSError, ValueError, KeyError, csv.Error) as error:
-            notes.append(f"{path}: left out, for it cannot be used: {error}.")
+        except (OSError, ValueError, KeyError) as error:
+            notes.append(f"{path}: left out: it cannot be used: {error}.")
             continue
         seed = Number(result.seed, digits=0)
         rows += [(order, result.order, result.model, *found, result.data, seed) for order, *found in tried]
@@ -244,17 +223,19 @@ def other_orders_table(results: Sequence[Result]) -> Table:
 
 def _tried(path: Path, result: Result) -> list[tuple[Cell, ...]]:
     """The order and the `OTHER_ORDERS` of each row that was written of a run; refused if it went on since."""
-    tried: list[tuple[Cell, ...]] = []
+    table = pd.read_csv(path)
     last = result.metrics[-1].get("step") if result.metrics else None
-    for row in from_csv(path.read_text()):
-        top1, change, p, tau = found = [row[heading] for heading in OTHER_ORDERS]
-        for heading, cell in zip(OTHER_ORDERS, found, strict=True):
-            if not isinstance(cell, Number):
-                raise ValueError(f"{heading} of {row['order']} is {cell!r}, not a number")
-        step = row.get("step")
-        if isinstance(step, Number) and last is not None and step.value != last:
-            raise ValueError(f"it is of step {step.value:g}, and the run has {last}")
-        tried.append((row["order"], top1, change, PValue(*p), tau))
+    for step in table.get("step", []):
+        if last is not None and step != last:
+            raise ValueError(f"it is of step {step:g}, and the run has {last}")
+    tried: list[tuple[Cell, ...]] = []
+    for row in table.to_dict("records"):
+        values = [float(row[heading]) for heading in OTHER_ORDERS]
+        errors = [row.get(heading + STANDARD_ERROR) for heading in OTHER_ORDERS]
+        if not np.isfinite(values).all():
+            raise ValueError(f"it has no number for {row['order']}")
+        top1, change, p, tau = map(Number, values, errors)
+        tried.append((str(row["order"]), top1, change, PValue(p.value), tau))
     return tried
 
 
@@ -274,26 +255,23 @@ def policies(results: Sequence[Result]) -> tuple[list[Policy], list[str]]:
             try:
                 history = policy_of(result)
             except ValueError as error:
-                notes.append(f"{result.run.path}: its policy is not shown, for {error}.")
+                notes.append(f"{result.run.path}: its policy is not shown: {error}.")
                 continue
             moved = evolution(history.epochs, history.logits, history.initial, result.grid)
             found.append(Policy(result, moved, history.initial))
     return found, notes
 
 
-def _without_centre(
-    grids: set[tuple[int, int]], radius: float | None
-) -> tuple[set[tuple[int, int]], list[str]]:
-    """The grids of which no patch is within the radius, and notes on them; refused if that is all."""
-    missed = {}
-    for grid in sorted(grids):
-        try:
-            central(grid, radius)
-        except ValueError as error:
-            missed[grid] = error
-    if missed and len(missed) == len(grids):
-        raise next(iter(missed.values()))
-    return set(missed), [f"{error}." for error in missed.values()]
+def _moved(found: pd.DataFrame) -> tuple[Cell, ...]:
+    """How far orders moved: means over seeds of the means over starts, with their errors."""
+    by_seed = found.groupby("seed")[["shift", "tau", "footrule", "share"]].mean()
+    means = [mean_over_seeds(by_seed[column].tolist(), []) for column in by_seed]
+    interval = student_interval(by_seed["shift"].tolist())
+    limits: Sequence[Cell] = [Number(limit, digits=1) for limit in interval] if interval else ["", ""]
+    shift, *rest = (
+        Number(m.value, m.seed_error, digits) for m, digits in zip(means, (1, 2, 1, 2), strict=True)
+    )
+    return (Number(len(by_seed), digits=0), shift, *limits, *rest)
 
 
 def centre_table(learned: Sequence[Policy], radius: float | None) -> Table:
@@ -301,42 +279,21 @@ def centre_table(learned: Sequence[Policy], radius: float | None) -> Table:
 
     The mean over starts is of those that share most seeds.
     """
-    moved: dict[Name, dict[int, np.ndarray]] = {}
-    starts: dict[Name, dict[str, dict[int, np.ndarray]]] = {}
-    missed, notes = _without_centre({policy.result.grid for policy in learned}, radius)
+    moved, notes = [], []
     for result, found, initial in learned:
-        if result.grid in missed:
-            continue
-        slots = centre_shift(initial, np.array(result.summary["order"]), result.grid, radius)
-        row = np.array((slots, found.tau[-1], found.footrule[-1], found.footrule_share[-1]))
-        by_seed = moved.setdefault((result.model, result.data, result.order), {})
-        by_seed[result.seed] = row
-        whole = (result.model, result.data, f"all starts{settings_of(result)}")
-        starts.setdefault(whole, {}).setdefault(start_of(result.summary), by_seed)
-    for name, several in starts.items():
-        have = {start: set(by_seed) for start, by_seed in several.items()}
-        kept, seeds = largest_block(have)
-        if len(several) > 1:
-            notes += seeds_left_out(", ".join(name), have, kept, seeds)
-        if len(kept) > 1:
-            moved[name] = {s: np.mean([several[start][s] for start in kept], axis=0) for s in sorted(seeds)}
-    rows: list[tuple[Cell, ...]] = []
-    for name, by_seed in moved.items():
-        values = np.array([*by_seed.values()])  # (S, 4)
-        shift, tau, footrule, share = (mean_over_seeds(column, []) for column in values.T)
-        interval = student_interval(values[:, 0].tolist())
-        rows.append(
-            (
-                *name,
-                Number(shift.seeds, digits=0),
-                Number(shift.value, shift.seed_error, 1),
-                *(Number(limit, digits=1) for limit in interval or ()),
-                *([""] * (0 if interval else 2)),
-                Number(tau.value, tau.seed_error),
-                Number(footrule.value, footrule.seed_error, 1),
-                Number(share.value, share.seed_error),
-            )
-        )
+        shift = centre_shift(initial, np.array(result.summary["order"]), result.grid, radius)
+        names = (result.model, result.data, result.order, settings_of(result), start_of(result.summary))
+        distances = (found.tau[-1], found.footrule[-1], found.footrule_share[-1])
+        moved.append((*names, result.seed, shift, *distances))
+    columns = ["model", "data", "order", "settings", "start", "seed", "shift", "tau", "footrule", "share"]
+    table = pd.DataFrame(moved, columns=columns)
+    sheets = [*table.groupby(["model", "data", "order"], sort=False)]
+    for (model, data, settings), found in table.groupby(["model", "data", "settings"], sort=False):
+        name = (model, data, f"all starts{settings}")
+        block, said = complete(found, "start", ", ".join(name))
+        notes += said
+        sheets += [(name, block)] if block.start.nunique() > 1 else []
+    rows = [(*name, *_moved(found)) for name, found in sheets]
     within = "a quarter of the shorter side" if radius is None else f"{radius:g} patches"
     caption = (
         f"Centre shift. By how many slots the patches within {within} of the grid's middle moved from the "

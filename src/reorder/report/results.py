@@ -5,10 +5,10 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,27 +20,23 @@ from reorder.runs.statistics import Mean, mean_over_seeds
 
 # S seeds, n images
 
-Named = TypeVar("Named", bound=Hashable)
-Had = TypeVar("Had", bound=Hashable)
-
 
 class Look(NamedTuple):
-    """How runs of a kind are drawn; the marker and the line say in print what the colour says."""
+    """How runs of a kind are drawn; the marker says in print what the colour says."""
 
     colour: str
     marker: str
-    line: str
 
 
 # All ways to read that a report names, in the order in which it lists them; colours are Okabe and Ito's.
 KINDS = {
-    "fixed": Look("#000000", "o", "-"),
-    "equal noise": Look("#E69F00", "s", ":"),
-    "Algorithm 1": Look("#009E73", "D", "--"),
-    "learned": Look("#0072B2", "^", "--"),
-    "random every batch": Look("#D55E00", "X", "-."),
+    "fixed": Look("#000000", "o"),
+    "equal noise": Look("#E69F00", "s"),
+    "Algorithm 1": Look("#009E73", "D"),
+    "learned": Look("#0072B2", "^"),
+    "random every batch": Look("#D55E00", "X"),
 }
-FIXED_KINDS = {"none": "fixed", "noise": "equal noise", "random": "random every batch"}  # all others learn
+BY_POLICY = {"none": "fixed", "noise": "equal noise", "random": "random every batch"}  # other policies learn
 
 
 class Result(NamedTuple):
@@ -63,8 +59,8 @@ class Result(NamedTuple):
     def kind(self) -> str:
         """The way in which it reads, a key of `KINDS`."""
         policy = self.keys["order.policy"]
-        if policy in FIXED_KINDS:
-            return FIXED_KINDS[policy]
+        if policy in BY_POLICY:
+            return BY_POLICY[policy]
         return "Algorithm 1" if self.keys["order.estimator"] == "paper" else "learned"
 
     @property
@@ -114,17 +110,17 @@ def collect(runs: Sequence[RunDir]) -> Collection:
             experiment = run.experiment()
             _check_same_run(summary, experiment)
         except (ValueError, OSError) as error:
-            notes.append(f"{run.path}: left out, for {error}.")
+            notes.append(f"{run.path}: left out: {error}.")
             continue
         result, unreadable = _result(run, summary, experiment)
         results.append(result)
         notes += unreadable
     if not results:
         raise ValueError(f"none of the runs is finished: {' '.join(notes)}")
-    results = _told_apart(results, "data", lambda r: (r.model, r.data), NOT_ORDER)
-    results = _told_apart(results, "order", lambda r: (r.model, r.data, _way_to_read(r)), SETTINGS)
-    results = _told_apart(results, "order", lambda r: (r.model, r.data, r.order), START, usual=False)
-    results, repeated = _once(results)
+    results = _with_settings(results, "data", lambda r: (r.model, r.data), NOT_ORDER)
+    results = _with_settings(results, "order", lambda r: (r.model, r.data, _kind_or_control(r)), SETTINGS)
+    results = _with_settings(results, "order", lambda r: (r.model, r.data, r.order), START_KEYS, usual=False)
+    results, repeated = _without_repeated(results)
     return Collection(results, notes + repeated)
 
 
@@ -168,11 +164,11 @@ def _result(run: RunDir, summary: dict[str, Any], experiment: Experiment) -> tup
             correct = None
             raise ValueError(f"correct.npy is not of the {summary['validation_images']} validation images")
     except ValueError as error:
-        notes.append(f"{run.path}: in no paired difference, for {error}.")
+        notes.append(f"{run.path}: in no paired difference: {error}.")
     try:
         metrics = run.metrics()
     except ValueError as error:
-        notes.append(f"{run.path}: without a curve, for {error}.")
+        notes.append(f"{run.path}: without a curve: {error}.")
     names = (" ".join([model.name, model.size, *options]), f"{images_of(data)} {rows}x{columns}")
     order = order_name(summary, experiment.order.estimator)
     return Result(run, summary, keys, *names, order, correct, metrics), notes
@@ -190,26 +186,29 @@ def policy_of(result: Result) -> History:
 
 def start_of(summary: dict[str, Any]) -> str:
     """The scan or order that a run reads or starts from; of a prior, the scan that it chose."""
-    if learned_from(summary) is not None:  # a file for every seed
-        return scan_name(summary)
+    if (name := _origin(summary)) and "learned" in name:  # every seed has its own file
+        return name
     return str(summary.get("prior_scan", summary["scan"]))
 
 
-def learned_from(summary: dict[str, Any]) -> str | None:
-    """What the order in the file that a run reads was learned from, if its file says so."""
+def _origin(summary: dict[str, Any]) -> str | None:
+    """What learned or found the order in the file that a run reads, if its file says so."""
     origin = summary.get("order_file", {})
-    scan = origin.get("scan")
-    return scan if origin.get("policy") == "global" and isinstance(scan, str) else None
+    policy, scan, search = (origin.get(key) for key in ("policy", "scan", "search"))
+    if isinstance(search, str):
+        return f"order found by {search}"
+    if isinstance(policy, str) and isinstance(scan, str) and policy not in BY_POLICY:
+        return f"order learned from {Path(scan).stem}"
+    return None
 
 
 def scan_name(summary: dict[str, Any]) -> str:
     """The name of what a run reads or starts from; a saved order goes by its origin or file."""
     if summary["scan"] == "prior":
         return f"prior ({start_of(summary)})"
-    if (origin := learned_from(summary)) is not None:  # whichever run learned it
-        return f"order learned from {Path(origin).stem}"
     path = Path(summary["scan"])
-    return path.parent.name if path.name == "order.json" and path.parent.name else path.name
+    file = path.parent.name if path.name == "order.json" and path.parent.name else path.name
+    return _origin(summary) or file
 
 
 def order_name(summary: dict[str, Any], estimator: str = "") -> str:
@@ -218,51 +217,49 @@ def order_name(summary: dict[str, Any], estimator: str = "") -> str:
 
 
 def settings_of(result: Result) -> str:
-    """What tells a run's order from others with the same start, as text to append; mostly nothing."""
+    """The settings by which a run's order is named, as text to append; mostly none."""
     return result.order.removeprefix(order_name(result.summary, result.keys.get("order.estimator", "")))
 
 
-def extra_keys(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
-    """The keys in which two runs differ."""
-    return [key for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
-
-
-START = ("order.scan", "order.tokenizer", "order.weights")
-SETTINGS = tuple(f"order.{key}" for key in asdict(Order()) if f"order.{key}" not in (*START, "order.policy"))
+START_KEYS = ("order.scan", "order.tokenizer", "order.weights")
+SETTINGS = tuple(
+    f"order.{key}" for key in asdict(Order()) if f"order.{key}" not in (*START_KEYS, "order.policy")
+)
 NOT_ORDER = ("model.", "data.", "train.")
 
 
-def _way_to_read(result: Result) -> str:
-    """A run's kind; learning and its control are of one."""
+def _kind_or_control(result: Result) -> str:
+    """A run's kind, where equal noise goes with what it is the control of."""
     return "learned" if result.kind == "equal noise" else result.kind
 
 
-def _told_apart(
+def _with_settings(
     results: list[Result],
     field: str,
     alike: Callable[[Result], tuple[str, ...]],
     own: tuple[str, ...],
     usual: bool = True,
 ) -> list[Result]:
-    """The same with the keys that begin with `own`, in which runs that are alike differ, said in a field.
+    """The same, with a field that names the keys beginning with `own` in which runs that are alike differ.
 
-    The usual value of a key is not said, so that a further study leaves the names of the others as they are.
+    The usual value of a key is not named: a further study leaves the names of the others as they are.
     """
     groups: dict[tuple[str, ...], list[Result]] = defaultdict(list)
     of_all_models: dict[tuple[str, ...], list[Result]] = defaultdict(list)
     for result in results:
         groups[alike(result)].append(result)
         of_all_models[alike(result)[1:]].append(result)
-    told = []
+    named = []
     for name, members in groups.items():
         keys = sorted({key for member in members for key in member.keys if key.startswith(own)})
         varied = [key for key in keys if len(_counts(key, members)) > 1]
-        unsaid = {key: _usual(key, members, of_all_models[name[1:]]) if usual else None for key in varied}
+        omitted = {key: _usual(key, members, of_all_models[name[1:]]) if usual else None for key in varied}
         for result in members:
             values = {key: str(result.keys[key]) for key in varied if key in result.keys}
-            said = [f"{key}={value}" for key, value in values.items() if value != unsaid[key]]
-            told.append(Result(**result._asdict() | {field: ", ".join([getattr(result, field), *said])}))
-    return told
+            settings = [f"{key}={value}" for key, value in values.items() if value != omitted[key]]
+            renamed: dict[str, Any] = {field: ", ".join([getattr(result, field), *settings])}
+            named.append(result._replace(**renamed))
+    return named
 
 
 def _counts(key: str, results: list[Result]) -> Counter[str]:
@@ -277,7 +274,7 @@ def _usual(key: str, members: list[Result], of_all_models: list[Result]) -> str 
     return None if (own[first], others[first]) == (own[second], others[second]) else first
 
 
-def _once(results: list[Result]) -> tuple[list[Result], list[str]]:
+def _without_repeated(results: list[Result]) -> tuple[list[Result], list[str]]:
     """The same without runs that repeat another one, and notes on these."""
     notes = []
     kept: dict[tuple[str, str, str, int], Result] = {}
@@ -288,7 +285,7 @@ def _once(results: list[Result]) -> tuple[list[Result], list[str]]:
             fixed = result.summary["policy"] == "none"
             other = fixed and result.summary["order"] != first.summary["order"]
             why = "reads another order of the same name" if other else "is the same run"
-            notes.append(f"{result.run.path}: left out, for {first.run.path} {why}.")
+            notes.append(f"{result.run.path}: left out: {first.run.path} {why}.")
         else:
             kept[name] = result
     return list(kept.values()), notes

@@ -1,12 +1,10 @@
 """Tables as data: one description, written as Markdown, CSV or LaTeX."""
 
-import csv
-import io
 import re
-from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import pandas as pd
 import rich.table
 from rich.box import SIMPLE_HEAD
 
@@ -60,17 +58,12 @@ def varied_columns(table: Table) -> tuple[list[int], str]:
 
 def to_markdown(table: Table) -> str:
     """A pipe table between its caption and its notes."""
-    body = markdown_rows(table.headings, table.rows)
+    lines = [map(escape_markdown, map(str, line)) for line in (table.headings, *table.rows)]
+    head, *body = [f"| {' | '.join(line)} |" for line in lines]
+    body = [head, f"|{' --- |' * len(table.headings)}", *body]
     notes = [f"- {escape_markdown(note)}" for note in table.notes]
     parts = [escape_markdown(table.caption), "\n".join(body), "\n".join(notes)]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def markdown_rows(headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
-    """The lines of a pipe table."""
-    lines = [map(escape_markdown, map(str, line)) for line in (headings, *rows)]
-    head, *body = [f"| {' | '.join(line)} |" for line in lines]
-    return [head, f"|{' --- |' * len(headings)}", *body]
 
 
 def escape_markdown(text: str) -> str:
@@ -85,48 +78,14 @@ def escape_markdown(text: str) -> str:
 
 def to_csv(table: Table) -> str:
     """Comma-separated rows at full precision; where values have standard errors, these have a column too."""
-    rows = [[_value_and_error(cell) for cell in row] for row in table.rows]
-    erring = [any(row[i][1] for row in rows) for i in range(len(table.headings))]
-    lines = [[(heading, heading + STANDARD_ERROR) for heading in table.headings], *rows]
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    for line in lines:
-        pairs = zip(line, erring, strict=True)
-        writer.writerow([text for pair, both in pairs for text in (pair if both else pair[:1])])
-    return buffer.getvalue()
-
-
-def _value_and_error(cell: Cell) -> tuple[str, str]:
-    if isinstance(cell, str):
-        return cell, ""
-    return repr(cell.value), "" if cell.error is None else repr(cell.error)
-
-
-def from_csv(text: str) -> list[dict[str, Cell]]:
-    """The rows of `to_csv` again, by heading; a column that can be read as numbers is one of numbers."""
-    headings, *lines = csv.reader(io.StringIO(text))
-    found = [dict(zip(headings, line, strict=True)) for line in lines]
-    numeric = {heading for heading in headings if all(_is_number(row[heading]) for row in found)}
-    rows: list[dict[str, Cell]] = []
-    for line in found:
-        row: dict[str, Cell] = {}
-        for heading, value in line.items():
-            if heading.removesuffix(STANDARD_ERROR) in row:
-                continue
-            error = line.get(heading + STANDARD_ERROR)
-            number = value and heading in numeric
-            row[heading] = Number(float(value), float(error) if error else None) if number else value
-        rows.append(row)
-    return rows
-
-
-def _is_number(text: str) -> bool:
-    """Whether a cell is a number, or empty in a column of numbers."""
-    try:
-        float(text or 0)
-    except ValueError:
-        return False
-    return True
+    columns: dict[str, list[Any]] = {}
+    for i, heading in enumerate(table.headings):
+        cells = [row[i] for row in table.rows]
+        columns[heading] = [cell.value if isinstance(cell, Number) else cell for cell in cells]
+        errors = [cell.error if isinstance(cell, Number) else None for cell in cells]
+        if any(error is not None for error in errors):
+            columns[heading + STANDARD_ERROR] = errors
+    return str(pd.DataFrame(columns, dtype=object).to_csv(index=False, lineterminator="\n"))
 
 
 LATEX = {

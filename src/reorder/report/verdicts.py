@@ -1,24 +1,21 @@
 """What won, by how much, in plain words: every way to read against fixed row-major, in paired points."""
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from reorder.orders.scans import SCANS
-from reorder.report.results import START, Result, by_order, scan_name, settings_of, start_of
-from reorder.runs.statistics import largest_block
+from reorder.report.comparisons import ALGORITHM, BEST, NOISE, ROW, complete
+from reorder.report.results import Result, rank
 from reorder.runs.verdict import Difference, Verdict, paired_points
 
-# n images
-
-ROW = "row-major"
-NO_ROW = (
-    "No verdict: no fixed row-major run has the same model, data, settings, seeds and images as the others."
+NONE = (
+    "No verdict, which takes fixed row-major and a learned or another fixed order with the same model, data, "
+    "settings, seeds and images."
 )
-NO_OTHER = "No verdict: row-major is compared with no learned and no other fixed order."
-Arm = list[Result]  # runs that read in one way, with the same seeds from every start
 
 
 class Group(NamedTuple):
@@ -28,7 +25,7 @@ class Group(NamedTuple):
     data: str
     runs: int
     row_top1: float  # of fixed row-major, in percent
-    arms: dict[str, Difference]  # every other way to read, against row-major
+    arms: dict[str, Difference]  # every other way to read, the mean over its starts, against row-major
     sentences: list[str]  # the first is on row-major
     verdict: Verdict | None
 
@@ -37,12 +34,18 @@ class Group(NamedTuple):
         return _best({name: found for name, found in self.arms.items() if name in SCANS})
 
 
-def groups_of(results: Sequence[Result]) -> list[Group]:
+def groups_of(results: Sequence[Result], pairs: pd.DataFrame) -> list[Group]:
     """A group for every model and data, with its verdict, in the order of tables."""
-    members: dict[tuple[str, str], list[Result]] = defaultdict(list)
-    for (model, data, _), group in by_order(results).items():
-        members[model, data] += group
-    return [_group(model, data, found, len(members) > 1) for (model, data), found in members.items()]
+    fixed = pairs.kind == "fixed"
+    pairs = pairs.assign(
+        arm=pairs.order.str.removesuffix(", fixed").where(fixed, pairs.kind + pairs.settings)
+    )
+    counts = Counter((result.model, result.data) for result in sorted(results, key=rank))
+    groups = []
+    for (model, data), runs in counts.items():
+        own = pairs[(pairs.model == model) & (pairs.data == data)]
+        groups.append(_group(model, data, runs, own, several=len(counts) > 1))
+    return groups
 
 
 def main_group(groups: Sequence[Group]) -> Group:
@@ -50,58 +53,27 @@ def main_group(groups: Sequence[Group]) -> Group:
     return max(groups, key=lambda group: (group.verdict is not None, group.runs))
 
 
-def _group(model: str, data: str, members: list[Result], several: bool) -> Group:
+def _group(model: str, data: str, runs: int, pairs: pd.DataFrame, several: bool) -> Group:
     """A group with its verdict, whose text names the group if there are several."""
-    arms = _arms(members)
-    row = arms.pop(ROW, [])
-    found = {name: against for name, arm in arms.items() if (against := difference(arm, row))}
-    top1 = 100 * float(np.mean([result.summary["top1"] for result in row])) if row else 0.0
-    group = Group(model, data, len(members), top1, found, [NO_OTHER if row else NO_ROW], None)
-    subject, said = _on_learned(group, arms) or _on_fixed(group, arms) or ("", group.sentences)
+    on_row = pairs[pairs.against == ROW]
+    arms = {name: difference(found) for name, found in on_row.groupby("arm", sort=False)}
+    top1 = float(np.mean([100 * row.summary["top1"] for row in on_row.drop_duplicates("seed").b] or [0.0]))
+    group = Group(model, data, runs, top1, arms, [NONE], None)
+    subject, said = _on_learned(group, pairs) or _on_fixed(group, on_row) or ("", [NONE])
     said[0] = f"{model} on {data}: {said[0]}" if several else said[0]
-    verdict = Verdict(" ".join(said), ROW, found[subject]) if subject else None
+    verdict = Verdict(" ".join(said), ROW, arms[subject]) if subject else None
     return group._replace(sentences=said, verdict=verdict)
 
 
-def _arms(members: list[Result]) -> dict[str, Arm]:
-    """The ways to read of a group's runs, of those that were validated on as many images as the first."""
-    arms: dict[str, Arm] = defaultdict(list)
-    known = [result for result in members if result.correct is not None]
-    for result in known:
-        name = _start(result) if result.kind == "fixed" else result.kind + settings_of(result)
-        if len(result.correct) == len(known[0].correct):  # type: ignore[arg-type]
-            arms[name].append(result)
-    return {name: _complete(arm) for name, arm in arms.items()}
-
-
-def _complete(runs: list[Result]) -> Arm:
-    """The runs of the starts that share most seeds, with these seeds."""
-    by_start: dict[str, dict[int, Result]] = defaultdict(dict)
-    for result in runs:
-        by_start[_start(result)].setdefault(result.seed, result)
-    starts, seeds = largest_block({start: set(by_seed) for start, by_seed in by_start.items()})
-    return [by_start[start][seed] for start in starts for seed in sorted(seeds)]
-
-
-def _start(result: Result) -> str:
-    """What a run reads or starts from; a scan that a prior chose is that scan."""
-    scan = start_of(result.summary)
-    return ROW if scan == "row" else scan if scan in SCANS else scan_name(result.summary)
-
-
-def difference(arm: Arm, other: Arm) -> Difference | None:
-    """One arm against another on the seeds that both have, each the mean over its starts."""
-    ours, theirs = _by_seed(arm), _by_seed(other)
-    seeds = [seed for seed in ours if seed in theirs]
-    return paired_points([ours[s] for s in seeds], [theirs[s] for s in seeds]) if seeds else None
-
-
-def _by_seed(arm: Arm) -> dict[int, np.ndarray]:
-    """How often each image (n,) is right, by seed: the mean over the starts."""
-    found: dict[int, list[np.ndarray]] = defaultdict(list)
-    for result in arm:
-        found[result.seed].append(result.correct)  # type: ignore[arg-type]
-    return {seed: np.mean(correct, axis=0) for seed, correct in found.items()}
+def difference(pairs: pd.DataFrame) -> Difference:
+    """The paired difference of an arm's runs, seed by seed the mean over the starts that share most seeds."""
+    alike = pairs[pairs.share.map(len) == len(pairs.share.iloc[0])]  # as many images
+    block, _ = complete(alike, "start", "")
+    seeds = [found for _, found in block.groupby("seed")]
+    ours, theirs = (
+        [np.mean([run.correct for run in found[side]], axis=0) for found in seeds] for side in ("a", "b")
+    )
+    return paired_points(ours, theirs)
 
 
 def _best(differences: dict[str, Difference]) -> str | None:
@@ -111,60 +83,49 @@ def _best(differences: dict[str, Difference]) -> str | None:
     )
 
 
-def _on_learned(group: Group, arms: dict[str, Arm]) -> tuple[str, list[str]] | None:
+def _on_learned(group: Group, pairs: pd.DataFrame) -> tuple[str, list[str]] | None:
     """The learned arm with most runs and what is said of it; that of Algorithm 1 if nothing else learned."""
-    learned = [name for name in group.arms if arms[name][0].learns]
-    learned = [name for name in learned if arms[name][0].kind == "learned"] or learned
-    if not learned:
-        return None
-    name = max(learned, key=lambda name: len(arms[name]))
-    arm, starts = arms[name], len(_starts(arms[name]))
-    subject = "The learned order" if arm[0].kind == "learned" else "The order that Algorithm 1 learned"
-    about = [f"mean of {starts} starts"] if starts > 1 else []
-    about += [settings] if (settings := settings_of(arm[0]).removeprefix(", ")) else []
-    subject += f" ({'; '.join(about)})" if about else ""
-    return name, [_sentence(subject, ROW, group.arms[name], counts=True), *_on_controls(group, arms, arm)]
+    on_row = pairs[pairs.against == ROW]
+    for kind, subject in {"learned": "The learned order", ALGORITHM: "The order of Algorithm 1"}.items():
+        learned = on_row[on_row.kind == kind]
+        if len(learned):
+            name = learned.arm.value_counts(sort=False).idxmax()
+            own = pairs[pairs.arm == name]
+            starts = complete(own[own.against == ROW], "start", "")[0].start.nunique()
+            about = [f"mean of {starts} starts"] * (starts > 1) + [own.settings.iloc[0].removeprefix(", ")]
+            if about := list(filter(None, about)):
+                subject += f" ({'; '.join(about)})"
+            return name, [_sentence(subject, ROW, group.arms[name], counts=True), *_on_controls(group, own)]
+    return None
 
 
-def _on_controls(group: Group, arms: dict[str, Arm], arm: Arm) -> list[str]:
+def _on_controls(group: Group, pairs: pd.DataFrame) -> list[str]:
     """A learned arm against equal noise and Algorithm 1 from the same starts, and the best other scan."""
     said = []
-    for name, control in arms.items():
-        if _is_control(control[0], arm[0]):
-            shared = _starts(arm) & _starts(control)
-            pair = [[result for result in runs if _start(result) in shared] for runs in (arm, control)]
-            if against := difference(*pair):
-                noise = control[0].kind == "equal noise"
-                said.append(_sentence("It", "equal noise, which learns nothing" if noise else name, against))
     scans = sum(name in SCANS for name in group.arms)
-    if (best := group.best_scan) and (against := difference(arm, arms[best])):
-        words = f"{best}, the best of {scans} other scans, chosen after the fact" if scans > 1 else best
-        said.append(_sentence("It", words, against))
+    for control in (NOISE, ALGORITHM, BEST):
+        found = pairs[pairs.against == control]
+        if len(found):
+            other = found.other.iloc[0].removesuffix(", fixed")
+            chosen = f", the best of {scans} other scans, chosen after the fact" if scans > 1 else ""
+            words = {NOISE: f"{NOISE}, which learns nothing", BEST: f"{other}{chosen}"}.get(control, control)
+            said.append(_sentence("It", words, difference(found)))
     return said
 
 
-def _starts(arm: Arm) -> set[str]:
-    return {_start(result) for result in arm}
-
-
-def _is_control(control: Result, learned: Result) -> bool:
-    """Whether a run explores as much as a learned one and learns nothing, or by Algorithm 1 alone."""
-    if control.kind == "equal noise":
-        own = (*START, "order.policy")
-        return all(learned.keys.get(key) == value for key, value in control.keys.items() if key not in own)
-    return control.kind == "Algorithm 1" and learned.kind == "learned"
-
-
-def _on_fixed(group: Group, arms: dict[str, Arm]) -> tuple[str, list[str]] | None:
-    """The best fixed order other than row-major, and what is said of it."""
-    fixed = {name: found for name, found in group.arms.items() if arms[name][0].kind == "fixed"}
-    best = _best(fixed)
+def _on_fixed(group: Group, on_row: pd.DataFrame) -> tuple[str, list[str]] | None:
+    """The order that was found or learned before, or else the best fixed order, and what is said of it."""
+    fixed = {name: group.arms[name] for name in on_row[on_row.kind == "fixed"].arm}
+    chosen = {
+        name: found for name, found in fixed.items() if name.startswith(("order found", "order learned"))
+    }
+    best = _best(chosen or fixed)
     if best is None:
         return None
-    if len(fixed) == 1:
-        return best, [_sentence(f"The fixed order {best}", ROW, fixed[best], counts=True)]
-    subject = f"The best of {len(fixed)} other fixed orders, {best},"
-    said = _sentence(subject, ROW, fixed[best], counts=True)
+    if chosen or len(fixed) == 1:  # not chosen by these results
+        subject = f"The {best}" if chosen else f"The fixed order {best}"
+        return best, [_sentence(subject, ROW, fixed[best], counts=True)]
+    said = _sentence(f"The best of {len(fixed)} other fixed orders, {best},", ROW, fixed[best], counts=True)
     return best, [said, "It was chosen after the fact, which favours it."]
 
 

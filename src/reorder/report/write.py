@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from reorder.data.progress import Display
-from reorder.models.coverage import coverage
 from reorder.orders.disk import replace_file
 from reorder.report import charts, figures
+from reorder.report.charts import ERRORS, SHARED
 from reorder.report.comparisons import Compared, compare
 from reorder.report.evolution import check_cells, tracked_patches
-from reorder.report.figures import MOST_BANDS, Picture
+from reorder.report.figures import Picture
 from reorder.report.page import Page, write_page
 from reorder.report.policy_figures import evolution_figure
+from reorder.report.prior_figures import Prior, compressibility_figure, prior_notes, read_prior
 from reorder.report.result_tables import (
     Policy,
     centre_table,
@@ -46,8 +48,9 @@ class Options(NamedTuple):
 
 
 ARMS = (
-    "On the same seeds and validation images, each the mean over its starts. Bars: the larger of the "
-    "standard errors over seeds and over images. The best other scan is chosen after the fact."
+    "Every way to read against fixed row-major, in paired points of top-1. On the same seeds and validation "
+    "images, each the mean over its starts. Bars: the larger of the standard errors over seeds and over "
+    "images. The best other scan is chosen after the fact."
 )
 SAY_WHY = ("differences", "scans", "other-orders")  # tables whose notes say why they have no row
 
@@ -61,7 +64,6 @@ class Report(NamedTuple):
 
 MOST_POLICIES = 12  # drawn; each takes seconds
 MOST_LINES = 30  # of a table on the terminal
-IN_PLAYER = ("curves", "policy")  # beginnings of figures that the page's player and curves stand for
 
 
 def policies_to_draw(learned: Sequence[Policy]) -> tuple[list[Policy], list[str]]:
@@ -71,97 +73,36 @@ def policies_to_draw(learned: Sequence[Policy]) -> tuple[list[Policy], list[str]
         result = policy.result
         starts.setdefault((result.model, result.data), {}).setdefault(result.order, policy)
     turns = itertools.zip_longest(*(found.values() for found in starts.values()))
-    shown = [policy for turn in turns for policy in turn if policy is not None]
-    shown = shown[:MOST_POLICIES]
+    shown = [policy for turn in turns for policy in turn if policy is not None][:MOST_POLICIES]
     if len(learned) == len(shown):
         return shown, []
     which = "the first seed and, of many, the first starts of each model and dataset"
     return shown, [f"Of {len(learned)} learned runs, the policies of {len(shown)} are drawn: {which}."]
 
 
-def name_of(policy: Policy) -> str:
-    """The name of a policy's figures."""
-    result = policy.result
-    return plain(f"policy {result.model} {result.data} {result.order} seed {result.seed}")
-
-
-def plain(text: str) -> str:
-    """Text that can be a file's name."""
-    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-")
-
-
 def result_pictures(
-    results: Sequence[Result], compared: Compared, groups: Sequence[Group], priors: Sequence[charts.Prior]
+    results: Sequence[Result], pairs: pd.DataFrame, groups: Sequence[Group], priors: Sequence[Prior]
 ) -> list[Picture]:
     """The figures of all runs together, the one that shows the verdict first."""
+    learning = f"Fixed orders, equal noise, and learned orders, by start. {SHARED} {ERRORS}"
+    scatter = f"Top-1 of fixed scans against how well their codes compress. {SHARED} {ERRORS}"
     drawn = [
-        (
-            "arms",
-            f"Every way to read against fixed row-major, in paired points of top-1. {ARMS}",
-            charts.arms_figure(groups),
-        ),
-        (
-            "change",
-            f"Change in top-1 against row-major. {charts.ERRORS}",
-            charts.change_figure(compared.comparisons),
-        ),
-        (
-            "learning",
-            f"Fixed orders, equal noise, and REOrder. {charts.SHARED} {charts.ERRORS}",
-            charts.learning_figure(results),
-        ),
-        (
-            "compressibility",
-            f"Top-1 of fixed scans against how well their codes compress. {charts.SHARED} {charts.ERRORS}",
-            charts.compressibility_figure(results, priors),
-        ),
-        ("curves", _curves_caption(results), charts.training_figure(results)),
+        ("arms", ARMS, charts.arms_figure(groups)),
+        ("change", f"Change in top-1 against row-major. {ERRORS}", charts.change_figure(pairs)),
+        ("learning", learning, charts.learning_figure(results)),
+        ("compressibility", scatter, compressibility_figure(results, priors)),
     ]
-    return [Picture(*each) for each in drawn if each[2] is not None]  # type: ignore[arg-type]
-
-
-def _curves_caption(results: Sequence[Result]) -> str:
-    panels = len({(result.model, result.data) for result in results})
-    more = ""
-    if panels > charts.MOST_PANELS:
-        more = f" The first {charts.MOST_PANELS} of {panels} panels; the rest is in the page's own curves."
-    return (
-        f"Validation top-1 by epoch. {charts.SHARED} Bands, in panels of up to {MOST_BANDS} curves, are from "
-        f"lowest to highest seed; colours are scans, line styles policies.{more}"
-    )
+    return [Picture(name, caption, figure) for name, caption, figure in drawn if figure is not None]
 
 
 def policy_pictures(shown: Sequence[Policy], options: Options) -> list[Picture]:
     """How each policy moved."""
     pictures = []
-    for policy in shown:
-        result = policy.result
-        caption = (
-            f"{result.order}, {result.model}, {result.data}, seed {result.seed}: the policy's logits, the "
-            "slots of its mode, and tracked patches through the run."
-        )
-        patches = tracked_patches(policy.initial, result.grid, options.track)
-        figure = evolution_figure(policy.evolution, patches)
-        pictures.append(Picture(name_of(policy), caption, figure))
-    return pictures
-
-
-def background_pictures(results: Sequence[Result]) -> list[Picture]:
-    """The scans of every grid that was read and, of several models, what they attend to."""
-    pictures = [
-        Picture(
-            f"scans-{rows}x{columns}",
-            f"The six scans of a {rows}x{columns} grid.",
-            figures.scan_figure(rows, columns),
-        )
-        for rows, columns in sorted({result.grid for result in results})
-    ]
-    if len({result.summary["model"] for result in results}) > 1:  # it takes seconds, and tells models apart
-        caption = (
-            "How many tokens attend to each patch of a 7x7 grid, read in raster order, by mini models with "
-            "default options, whatever the runs' own."
-        )
-        pictures.append(Picture("coverage", caption, figures.coverage_figure(coverage())))
+    for result, evolution, initial in shown:
+        name = f"policy {result.model} {result.data} {result.order} seed {result.seed}"
+        patches = tracked_patches(initial, result.grid, options.track)
+        file_name = re.sub(r"[^A-Za-z0-9._]+", "-", name).strip("-")
+        pictures.append(Picture(file_name, name, evolution_figure(evolution, patches)))
     return pictures
 
 
@@ -195,18 +136,18 @@ def write_report(runs: list[RunDir], directory: Path, options: Options | None = 
     """
     options = options or Options()
     results, notes = collect(runs)
-    compared, groups = compare(results), groups_of(results)
+    compared = compare(results)
+    groups = groups_of(results, compared.pairs)
     learned, without_policy = policies(results)
     drawn, not_drawn = policies_to_draw(learned)
-    priors = {path: charts.read_prior(path) for path in options.priors}
+    priors = {path: read_prior(path) for path in options.priors}
     notes += without_policy + check_cells(options.track, sorted({each.grid for each in results}))
-    notes += not_drawn + charts.prior_notes(results, priors)
-    pictures = result_pictures(results, compared, groups, list(priors.values()))
-    pictures += policy_pictures(drawn, options) + background_pictures(results)
+    notes += not_drawn + prior_notes(results, priors)
+    overview = result_pictures(results, compared.pairs, groups, list(priors.values()))
     tables = report_tables(results, compared, learned, options.radius, notes)
     for table in tables:
         write_table(table, directory)
-    for picture in pictures:
+    for picture in overview + policy_pictures(drawn, options):
         for ending, content in picture.drawn.items():
             replace_file(directory / "figures" / f"{picture.name}.{ending}", content)
     main = main_group(groups)
@@ -215,10 +156,9 @@ def write_report(runs: list[RunDir], directory: Path, options: Options | None = 
     else:
         (directory / "verdict.json").unlink(missing_ok=True)
     verdicts = [" ".join(main.sentences), *(group.sentences[0] for group in groups if group is not main)]
-    on_page = [picture for picture in pictures if not picture.name.startswith(IN_PLAYER)]
     path = directory / "index.html"
     about = f"{main.model} on {main.data}"
-    write_page(path, Page("Orders compared", verdicts, tables, on_page, results, options.track, about))
+    write_page(path, Page("Orders compared", verdicts, tables, overview, results, options.track, about))
     return Report(path, verdicts, tables, notes)
 
 
@@ -237,9 +177,10 @@ def show_report(report: Report, display: Display) -> None:
 def write_run_figures(run: RunDir) -> None:
     """The figures of one finished run, in its own directory: its curve and, if it learned, its orders."""
     (result,) = collect([run]).results
-    top1 = np.array([[line["validation_top1"] for line in result.metrics]])
-    curve = figures.Curve(top1, figures.stage_spans(result.keys))
-    drawn = {"curves": figures.curve_figure(result.order, curve)} if result.metrics else {}
+    drawn = {}
+    if result.metrics:
+        top1 = np.array([line["validation_top1"] for line in result.metrics])
+        drawn["curves"] = figures.curve_figure(result.order, top1, figures.stage_spans(result.keys))
     if result.learns:
         history = policy_of(result)
         found = np.array(result.summary["order"])

@@ -238,7 +238,7 @@ class RunDir:
                 os.replace(final, old)
             os.replace(temporary, final)
             sync(folder)
-        except (SafetensorError, RuntimeError) as error:  # how these libraries tell of a full disk
+        except (SafetensorError, RuntimeError) as error:  # how these libraries report a full disk
             reason = str(error).splitlines()[0]
             raise ValueError(f"cannot write a checkpoint to {folder}: {reason}; the last is kept") from error
         finally:
@@ -270,13 +270,13 @@ class RunDir:
                 damaged.append(candidate.name)
         if damaged:
             folder = self.path / "checkpoints"
-            raise ValueError(f"no sound checkpoint in {folder}: {', '.join(damaged)} damaged; start anew")
+            raise ValueError(f"no sound checkpoint in {folder}: {', '.join(damaged)} damaged; start again")
         return None, damaged
 
 
 @contextmanager
 def fitting(directory: RunDir) -> Iterator[None]:
-    """Have a checkpoint that does not fit what it is loaded into named in one line."""
+    """Turn the error of a checkpoint that does not fit what it is loaded into one line that names it."""
     try:
         yield
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:

@@ -226,7 +226,7 @@ def _state(path: Path) -> Any:
 
 
 def _config(path: Path) -> Experiment:
-    with open(path):  # so that a missing permission is told as such
+    with open(path):  # so that a missing permission is reported as such
         return build(Experiment(), path)
 
 
@@ -236,18 +236,18 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 AGAIN = "remove summary.json and continue the run, which writes it again"
 FILES: dict[str, tuple[Callable[[Path], Any], str]] = {  # how each is read, and what to do if it cannot be
-    "config.yaml": (_config, "mend it, or remove the run directory to start anew"),
+    "config.yaml": (_config, "mend it, or remove the run directory to start again"),
     "summary.json": (_summary, "remove it and continue the run, which writes it again"),
     "metrics.jsonl": (_metrics, AGAIN),
     "policy.npz": (_policy, AGAIN),
     "correct.npy": (checked_by(CORRECT, np.load), AGAIN),
     "prior.json": (checked_by(PRIOR), "remove it to have it measured again"),
     "drawn prior": (_drawn_prior, "give what `reorder prior` wrote"),
-    "sha256.json": (checked_by(SUMS), "start anew"),
-    "weights.safetensors": (checked_by(WEIGHTS, _tensors), "start anew"),
-    "state.pt": (_state, "start anew"),
-    "search.json": (_search, "remove the directory it is in to search anew"),
-    "result.json": (checked_by(RESULT), "remove its directory to evaluate anew"),
+    "sha256.json": (checked_by(SUMS), "start again"),
+    "weights.safetensors": (checked_by(WEIGHTS, _tensors), "start again"),
+    "state.pt": (_state, "start again"),
+    "search.json": (_search, "remove the directory it is in to search again"),
+    "result.json": (checked_by(RESULT), "remove its directory to evaluate again"),
 }
 
 

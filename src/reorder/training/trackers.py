@@ -60,7 +60,7 @@ class TensorBoard:
 
 
 class Service:
-    """Weights & Biases, or trackio, which is called alike; a resumed run goes on under its identity.
+    """Weights & Biases, or trackio, which has the same functions; a resumed run goes on under its identity.
 
     Where it is sent is theirs to configure: WANDB_MODE=offline, TRACKIO_DIR and so on.
     """
