@@ -7,12 +7,8 @@ from typing import Annotated
 
 import typer
 
-<<<<<<< HEAD
 from reorder.cli.options import Jobs, SlurmOptions, ToTrain, check_slurm
-from reorder.experiments.arguments import parse
-=======
-from reorder.experiments.arguments import check_order_file, parse, slurm_parameter
->>>>>>> search
+from reorder.experiments.arguments import check_order_file, parse
 
 
 def search(
@@ -49,16 +45,7 @@ def search(
         raise ValueError(f"--budget must be from 1 to 1000 full trainings, got {budget:g}")
     if not 1 <= seeds <= 100:
         raise ValueError(f"--seeds must be from 1 to 100, got {seeds}")
-<<<<<<< HEAD
     check_slurm(slurm, slurm_option or [], jobs)
-=======
-    if slurm_option and not slurm:
-        raise ValueError("--slurm-option is for --slurm")
-    if jobs and slurm:
-        raise ValueError("--jobs is for this machine; Slurm has a job for each run")
-    for option in slurm_option or []:
-        slurm_parameter(option)  # refuses what is none
->>>>>>> search
     experiment, name = parse(arguments or [])
     for path in order or []:
         check_order_file(path)
