@@ -62,6 +62,11 @@ COMPRESSIBILITY, KMEANS, COMMAND = (
     "prior/test_kmeans.py",
     "prior/test_command.py",
 )
+CANDIDATES, BUDGET, SEARCH = (
+    "orders/test_candidates.py",
+    "experiments/test_budget.py",
+    "experiments/test_search.py",
+)
 MUTANTS = [
     # Orders: scans
     Mutant("orders/scans.py", "_sorted_by(r + c, r)", "_sorted_by(r + c, c)", SCANS),
@@ -411,6 +416,102 @@ MUTANTS = [
     Mutant("prior/ranking.py", '-found["corrected"]', 'found["corrected"]', RANKING),
     Mutant("prior/kmeans.py", "transposed, alpha=-1)", "transposed, alpha=1)", KMEANS),
     Mutant("training/continuing.py", "for run in runs:", "for run in runs[:1]:", COMMAND),
+    # Search: candidates, the plan, the ranking, the verdict
+    Mutant(
+        "orders/candidates.py",
+        "(row % down) * right + column % right",
+        "(row % down) * down + column % right",
+        CANDIDATES,
+    ),
+    Mutant(
+        "orders/candidates.py",
+        "(row // side) * grid[1] + column // side",
+        "(row // side) + column // side",
+        CANDIDATES,
+    ),
+    Mutant(
+        "orders/candidates.py",
+        "order % rows * columns + order // rows",
+        "order // rows * columns + order % rows",
+        CANDIDATES,
+    ),
+    Mutant(
+        "orders/candidates.py",
+        "columns - 1 - column if left_to_right",
+        "columns - 1 - column if upside_down",
+        CANDIDATES,
+    ),
+    Mutant("orders/candidates.py", "order.flip(0) if backwards else order", "order", CANDIDATES),
+    Mutant(
+        "orders/candidates.py",
+        "torch.cat([rest[:start], kept, rest[start:]])",
+        "torch.cat([kept, rest])",
+        CANDIDATES,
+    ),
+    Mutant(
+        "orders/candidates.py",
+        "torch.cat([rest[:to], order[start:stop], rest[to:]])",
+        "torch.cat([rest, order[start:stop]])",
+        CANDIDATES,
+    ),
+    Mutant(
+        "orders/candidates.py",
+        "order[start:stop].flip(0), order[stop:]",
+        "order[start:stop], order[stop:]",
+        CANDIDATES,
+    ),
+    Mutant("experiments/budget.py", "(left + 1) * (further - trained)", "left * (further - trained)", BUDGET),
+    Mutant(
+        "experiments/budget.py",
+        "left, trained = count - 1 + varied",
+        "left, trained = count + varied",
+        BUDGET,
+    ),
+    Mutant("experiments/budget.py", "cost(more) <= most", "cost(more) <= most + 1", BUDGET),
+    Mutant(
+        "experiments/budget.py",
+        "return self.search_epochs + self.epochs",
+        "return self.search_epochs",
+        BUDGET,
+    ),
+    Mutant(
+        "runs/searches.py", "rung.epochs == self.rungs[-1].epochs", "rung.epochs", "runs/test_searches.py"
+    ),
+    Mutant(
+        "runs/searches.py",
+        "return -score.top1, score.loss",
+        "return score.top1, score.loss",
+        "runs/test_searches.py",
+    ),
+    Mutant("runs/searches.py", "in reversed(self.rungs):", "in self.rungs:", "runs/test_searches.py"),
+    Mutant(
+        "experiments/final.py",
+        "equal.points < -ERRORS * equal.sem",
+        "equal.points < 0",
+        "experiments/test_final.py",
+    ),
+    Mutant(
+        "experiments/final.py",
+        "abs(each.points) + ERRORS * each.sem",
+        "each.points + ERRORS * each.sem",
+        "experiments/test_final.py",
+    ),
+    Mutant("experiments/final.py", "plain.train.seed + number", "plain.train.seed", SEARCH),
+    Mutant("experiments/rungs.py", "seed=train.seed + asked.seeds", "seed=train.seed", SEARCH),
+    Mutant(
+        "experiments/rungs.py",
+        "train.warmup_epochs * first_epochs / train.epochs",
+        "train.warmup_epochs",
+        SEARCH,
+    ),
+    Mutant("experiments/rungs.py", "if found.train.epochs < epochs:", "if False:", SEARCH),
+    Mutant("experiments/rungs.py", "if candidate.name not in kept and", "if", SEARCH),
+    Mutant(
+        "data/datasets.py",
+        "_part(split, shuffled[count:]), _part(split, shuffled[:count])",
+        "_part(split, shuffled), _part(split, shuffled[:count])",
+        "data/test_memory.py",
+    ),
 ]
 
 

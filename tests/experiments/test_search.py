@@ -12,10 +12,13 @@ from pretended import pretend
 from short_runs import QUIET
 
 from reorder.config import build
-from reorder.experiments.budget import BEST
+from reorder.experiments import search as searching
+from reorder.experiments.budget import BEST, plan
+from reorder.experiments.forecast import Pace
+from reorder.experiments.here import Machine
 from reorder.experiments.presets import preset
 from reorder.experiments.rungs import Asked
-from reorder.experiments.search import given_orders, run_search
+from reorder.experiments.search import given_orders, notes_on, run_search, time_left
 from reorder.orders.files import load_order, save_order
 from reorder.orders.named import random_order
 from reorder.orders.scans import SCANS, scan
@@ -249,3 +252,40 @@ def test_where_order_does_not_matter_the_search_says_so(tmp_path):
     )
     assert search.chosen != "row"
     assert not math.isnan(search.seconds)
+
+
+def test_the_time_is_told_before_it_starts(monkeypatch):
+    """Two seconds an epoch in the rungs and three at the end; two processes slow each other down by 15%."""
+    seconds = iter([2.0, 3.0, 2.0, 3.0])
+    monkeypatch.setattr(searching, "measure", lambda *arguments: Pace(0.0, next(seconds)))
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
+    plain = build(preset("digits"), overrides=["order.policy=none"])
+    planned = plan(3, 60, 40, seeds=1)
+    assert (planned.search_epochs, planned.equal_epochs, planned.final_epochs) == (118, 158, 318)
+    left = time_left(planned, 0, (plain, plain), Machine(1, 9))
+    assert left == "about 0:03:56 for the rungs and 0:15:54 for the comparison, with 1 process"
+    monkeypatch.setattr("reorder.experiments.here.cores", lambda: 8)
+    left = time_left(planned, 4, (plain, plain), Machine(2, 9))
+    # Of the rungs 42 epochs are left; at the end half of all epochs are 159, the longest run has 158.
+    assert left == "about 0:00:48 for the rungs and 0:09:09 for the comparison, with 2 processes"
+
+
+def test_what_leaves_little_to_see_is_noted():
+    base = build(preset("digits"), overrides=["data.held_out=100", "train.epochs=2", "train.batch_size=64"])
+    steps, images = notes_on(base, 1437)
+    assert steps.startswith("candidates begin with 40 steps each")
+    assert images.startswith("candidates are judged on 100 images")
+    assert notes_on(build(base, overrides=["data.held_out=200", "train.epochs=3"]), 1437) == []
+
+
+def test_one_patch_has_one_order(tmp_path):
+    with pytest.raises(ValueError, match="an image of one patch has one order"):
+        run_search(asked(tmp_path / "s", "model.patch_size=8"), pretend(late), None, QUIET)
+
+
+def test_two_patches_have_two(tmp_path):
+    small = asked(tmp_path / "s", "model.patch_size=4", "model.image_size=[4,8]")
+    search = run_search(small, pretend(lambda order: 0.5), None, QUIET)
+    assert [candidate.order for candidate in search.candidates] == [[0, 1], [1, 0]]
+    assert search.chosen == search.candidates[1].name
+    assert "best scan" not in [arm.name for arm in search.arms]

@@ -22,6 +22,10 @@ BY_HAND = {
         lambda: tried.stride_of_cells((3, 4), 2, 2),
         [[0, 4, 1, 5], [8, 10, 9, 11], [2, 6, 3, 7]],
     ),
+    "stride-2x3": (
+        lambda: tried.stride_of_cells((3, 4), 2, 3),
+        [[0, 4, 6, 1], [8, 10, 11, 9], [2, 5, 7, 3]],
+    ),
     "stride-1x2": (lambda: tried.stride_of_cells((2, 3), 1, 2), [[0, 4, 1], [2, 5, 3]]),
     "stride-2x1": (lambda: tried.stride_of_cells((3, 2), 2, 1), [[0, 1], [4, 5], [2, 3]]),
     "block-2": (

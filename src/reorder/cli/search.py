@@ -37,7 +37,9 @@ def search(
     OUT gets search.json, order.json, verdict.json, search.png and a report. The same command continues a
     search that was stopped.
 
-    Example: `reorder search digits model.options.segment=2 model.options.memory=2 --budget 3 --seeds 2`
+    Example: `reorder search digits model.options.readout=last model.options.segment=1 model.options.memory=2`
+
+    Example: `reorder search mine.yaml --order runs/learned/order.json --budget 10 --seeds 3 --out runs/mine`
 
     Example: `reorder search paper/mamba-imagenet-row data.root=DIR train.epochs=20 --budget 10 --slurm`
     """

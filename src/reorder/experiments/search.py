@@ -70,6 +70,8 @@ def begin(asked: Asked) -> Search:
         return search
     if asked.out.exists() and (not asked.out.is_dir() or {e.name for e in asked.out.iterdir()} - EMPTY):
         raise ValueError(f"{asked.out} exists and is no search's directory; choose another --out")
+    if asked.grid == (1, 1):
+        raise ValueError("an image of one patch has one order; there is nothing to search for")
     count = max(CANDIDATES, len(asked.given) + 2)
     planned = plan(asked.budget, count, asked.experiment.train.epochs, asked.seeds)
     room = planned.rungs[0].candidates
