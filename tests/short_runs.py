@@ -22,7 +22,7 @@ def experiment(**changes):
         train=Train(
             **({"epochs": 3, "batch_size": 256, "learning_rate": 2e-3, "warmup_epochs": 0.5} | changes)
         ),
-        order=Order(scan="column", policy="global", learning_rate=0.05),
+        order=Order(scan="column", policy="global", estimator="scaled", learning_rate=0.05),
     )
 
 
@@ -36,6 +36,7 @@ OVERRIDES = [
     "train.warmup_epochs=0.5",
     "train.compare=false",
     "order.scan=column",
+    "order.estimator=scaled",
     "order.learning_rate=0.05",
 ]
 

@@ -148,7 +148,7 @@ def test_the_last_line_of_a_run_under_torchrun_is_its_own(tmp_path):
             "epoch 1\nreorder: no space is left\n====\nFAILED\n----\ntime: 1\n====\n",
             "reorder: no space is left",
         ),
-        ("\n", "it said nothing"),
+        ("\n", "it printed nothing"),
     ):
         log.write_text(text)
         assert last_line(task) == words

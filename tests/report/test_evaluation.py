@@ -41,7 +41,7 @@ def experiment(epochs=2, **order):
         model=MODEL,
         data=Data(augment="none"),
         train=Train(epochs=epochs, batch_size=256, learning_rate=2e-3, warmup_epochs=0.5, seed=3),
-        order=Order(**order),
+        order=Order(**({"estimator": "scaled"} | order)),
     )
 
 

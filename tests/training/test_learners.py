@@ -1,14 +1,20 @@
 """Learners in the engine: batches in parts, what a run refuses, and why the demo's row-major is at chance."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from short_runs import QUIET, experiment, stop_after, weights
 
 import reorder
-from reorder.config import build
+from reorder.config import Order, build
 from reorder.data.datasets import load_dataset
 from reorder.experiments.presets import demo, digits
 from reorder.models.classifier import model_of
+from reorder.runs.directory import RunDir
+from reorder.training.loop import train
 from reorder.training.setup import setup
+from reorder.training.signals import Stopped
 from reorder.training.step import train_step
 
 
@@ -47,6 +53,20 @@ def test_equal_noise_never_moves():
     before = run.learner.policy.logits.detach().clone()
     train_step(run, *batch)
     assert torch.equal(run.learner.policy.logits, before)
+
+
+def test_a_straight_through_run_that_was_stopped_goes_on_to_the_bit(tmp_path, monkeypatch):
+    plan = replace(experiment(), order=Order(scan="random", policy="global"))
+    whole, stopped = RunDir(tmp_path / "whole"), RunDir(tmp_path / "stopped")
+    train(plan, whole, QUIET)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3)  # of 15 steps, of which 1 up to 4 are the policy's
+        with pytest.raises(Stopped):
+            train(plan, stopped, QUIET)
+    train(plan, stopped, QUIET)
+    first, second = weights(whole), weights(stopped)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert whole.summary()["order"] == stopped.summary()["order"]
 
 
 def test_images_that_cannot_be_shared_by_orders_are_refused_before_training():

@@ -95,7 +95,7 @@ main()
             signal.SIGSTOP,
             "another process has not answered for 0.3 minutes (train.timeout_minutes)",
         ),
-        (signal.SIGKILL, "another process of this run has ended; what it said last is the reason"),
+        (signal.SIGKILL, "another process of this run has ended; its last message says why"),
     ],
 )
 def test_a_rank_says_in_one_line_that_another_hangs_or_has_ended(tmp_path, number, said):

@@ -37,7 +37,9 @@ def experiment(**order):
         model=Model(name="transformer_xl", size="mini", image_size=8, patch_size=4),
         data=Data(augment="none"),
         train=Train(epochs=4, batch_size=256, learning_rate=2e-3, warmup_epochs=0.5),
-        order=Order(**({"scan": "column", "policy": "global", "learning_rate": 0.05} | order)),
+        order=Order(
+            **({"scan": "column", "policy": "global", "estimator": "scaled", "learning_rate": 0.05} | order)
+        ),
     )
 
 
