@@ -362,7 +362,7 @@ def test_links_go_to_all_parts_of_the_page(opened, report):
     tab = opened(path=report)
     links = tab.locator("nav a")
     headings = tab.locator("main h2")
-    assert links.all_inner_texts() == ["Results", "Player", "Curves", "Figures", "All runs"]
+    assert links.all_inner_texts() == ["Results", "Player", "Curves", "All runs"]
     assert headings.count() == links.count()
     seen = "box => { const { top } = box.getBoundingClientRect(); return top >= 0 && top < innerHeight; }"
     for i, link in enumerate(links.all()):
