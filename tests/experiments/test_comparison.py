@@ -101,20 +101,20 @@ def test_an_arm_whose_directory_holds_another_run_is_refused(tmp_path):
 @needs_proc
 @pytest.mark.usefixtures("nothing_trains_on")
 def test_side_by_side_stopped_and_continued_each_is_as_if_trained_alone(tmp_path):
-    command = [sys.executable, "-m", "reorder", "train", "digits", *SHORT, "train.epochs=40"]
+    command = [sys.executable, "-m", "reorder", "train", "digits", *SHORT, "train.epochs=16"]
     command += ["train.compare=[row,learned]", "train.threads=1", "--out", "run", "--no-report"]
     first = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         wait_for(lambda: (tmp_path / "run" / "fixed-row" / "metrics.jsonl").exists())
         first.send_signal(signal.SIGINT)
-        said, errors = first.communicate(timeout=120)
+        said, errors = first.communicate(timeout=900)
     finally:
         first.kill()
     assert first.returncode == 130, said + errors
     assert "3 of 3 runs remain; continue with: reorder train digits " in said
     assert errors.startswith("reorder: stopped by SIGINT and saved; the same command, or --resume, continues")
     resumed = [sys.executable, "-m", "reorder", "train", "--resume", "run", "--no-report", "--quiet"]
-    second = subprocess.run(resumed, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    second = subprocess.run(resumed, cwd=tmp_path, capture_output=True, text=True, timeout=900)
     assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
     directory = RunDir(tmp_path / "run")
     tasks = compared_tasks(directory.experiment(), directory)

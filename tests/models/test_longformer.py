@@ -180,6 +180,7 @@ def test_checkpointing_changes_nothing(dropout):
         torch.testing.assert_close(found, other)
 
 
+@pytest.mark.slow
 def test_compiles_without_a_break():
     torch.manual_seed(0)
     model = Longformer(SMALL, GRID, dropout=0.0)
@@ -190,6 +191,7 @@ def test_compiles_without_a_break():
         torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 def test_inductor_computes_the_same():
     torch.manual_seed(0)

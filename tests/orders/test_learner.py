@@ -53,6 +53,7 @@ def learn_hidden_order(seed):
     return kendall_tau(learner.order(), target)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_learned_mode_reaches_a_hidden_best_order(seed):
     assert learn_hidden_order(seed) >= 0.8
@@ -344,6 +345,7 @@ torch.distributed.destroy_process_group()  # else its threads may outlive the in
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["scaled", "paired", "straight-through"])
 def test_learners_of_several_processes_stay_alike_without_any_setting(tmp_path, estimator):
     """Each process has other images, and so other losses; nothing but the learner brings them together."""

@@ -94,6 +94,7 @@ def written(root):
     return [*notes, *without, *missing], tables
 
 
+@pytest.mark.slow
 def test_one_bad_file_among_many_runs_is_a_note_and_the_others_are_reported(tmp_path):
     make_run(tmp_path / "good", "row", "global")
     bad = make_run(tmp_path / "bad", "column", "global")
@@ -165,6 +166,7 @@ def rewritten(directory, name, change):
     return newest
 
 
+@pytest.mark.slow
 def test_a_checkpoint_with_wrong_content_is_passed_over(whole, tmp_path):
     directory = RunDir(shutil.copytree(whole.path, tmp_path / "run"))
     newest = max(directory.path.glob("checkpoints/step-*"))

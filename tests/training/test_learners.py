@@ -55,6 +55,7 @@ def test_equal_noise_never_moves():
     assert torch.equal(run.learner.policy.logits, before)
 
 
+@pytest.mark.slow
 def test_a_straight_through_run_that_was_stopped_goes_on_to_the_bit(tmp_path, monkeypatch):
     plan = replace(experiment(), order=Order(scan="random", policy="global"))
     whole, stopped = RunDir(tmp_path / "whole"), RunDir(tmp_path / "stopped")

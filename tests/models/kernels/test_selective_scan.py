@@ -219,6 +219,7 @@ def test_a_forked_process_may_scan() -> None:
     assert child.exitcode == 0
 
 
+@pytest.mark.slow
 def test_it_compiles_without_a_graph_break() -> None:
     tensors = inputs(20, kind=torch.float32)
     compiled = torch.compile(

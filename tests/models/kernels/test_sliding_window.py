@@ -117,6 +117,7 @@ def test_half_precision_with_and_without_autocast(length):
         torch.testing.assert_close(grad, other, atol=0.1, rtol=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [20, 150])
 def test_attention_compiles_without_a_break(length):
     tensors = inputs(length)
