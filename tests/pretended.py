@@ -2,7 +2,7 @@
 
 import torch
 
-from reorder.orders.named import named_order
+from reorder.orders.named import starting_order
 
 IMAGES = 200
 
@@ -25,7 +25,7 @@ def write(task, quality):
     """The small files of a finished run; the policy of one that learns ends with row-major turned around."""
     experiment, directory = task.experiment, task.directory
     grid = tuple(side // experiment.model.patch_size for side in experiment.model.image_shape)
-    order = named_order(experiment.order.scan, grid, experiment.train.seed)
+    order = starting_order(experiment.order.scan, grid, experiment.train.seed)
     if experiment.order.policy == "global":
         order = torch.arange(grid[0] * grid[1]).flip(0)
     correct = torch.arange(experiment.data.held_out or IMAGES) < round(

@@ -21,6 +21,7 @@ PUBLIC = {  # where each public name lives
     "read": "reorder.orders.read",
     "load_order": "reorder.orders.files",
     "save_order": "reorder.orders.files",
+    "resample": "reorder.orders.resample",
     "bootstrap_sem": "reorder.runs.statistics",
 }
 __all__ = sorted(PUBLIC)

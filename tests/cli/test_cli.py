@@ -37,9 +37,11 @@ def test_version_and_help():
     assert reorder("--version").stdout.startswith("reorder 0.")
     top = reorder("--help")
     assert top.returncode == 0
-    for command in ("train", "search", "prior", "evaluate", "sweep", "report", "scans", "coverage", "bench"):
-        assert command in top.stdout
-        shown = reorder(command, "--help")
+    plain = [command.__name__ for command in COMMANDS]
+    assert len(plain) > 8
+    for command in [*plain, "order", "order show", "order convert", "order compare"]:
+        assert command.split()[0] in top.stdout
+        shown = reorder(*command.split(), "--help")
         assert shown.returncode == 0
         assert f"reorder {command}" in shown.stdout
         assert "Example:" in shown.stdout
@@ -166,6 +168,15 @@ AT_ONCE = [  # answered before anything slow is imported
     ["coverage", "--size", "huge"],
     ["coverage", "-o", "coverage.txt"],
     ["bench", "nothing"],
+    ["order", "--help"],
+    ["order"],
+    ["order", "draw"],
+    ["order", "show", "absent.json"],
+    ["order", "convert", "absent.npy"],
+    ["order", "convert", "list.txt", "--grid", "4"],
+    ["order", "convert", "list.txt", "-o", "order.npy"],
+    ["order", "convert", "run/config.yaml"],
+    ["order", "compare", "list.txt"],
 ]
 ASK_ONE_AFTER_THE_OTHER = """
 import contextlib, io, json, sys
@@ -184,6 +195,7 @@ for arguments in json.loads(sys.argv[1]):
 def test_help_and_bad_arguments_are_answered_without_torch_and_matplotlib(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").touch()
+    (tmp_path / "list.txt").touch()
     command = [sys.executable, "-c", ASK_ONE_AFTER_THE_OTHER, json.dumps(AT_ONCE)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
@@ -288,6 +300,13 @@ def test_scans_are_drawn(tmp_path, ending):
         (["search", "--slurm", "--jobs", "2"], "--jobs is for this machine"),
         (["search", "--out", "short.json"], "short.json exists and is no search's directory"),
         (["bench", "nothing"], "unknown benchmark 'nothing'"),
+        (["order"], "missing command"),
+        (["order", "show", "short.json"], '"order" must be a list of 16 integers, found 3'),
+        (["order", "show", "small.json", "-o", "x.doc"], "cannot draw 'x.doc'"),
+        (["order", "convert", "small.json"], "give --to ROWSxCOLUMNS to resample it"),
+        (["order", "convert", "small.json", "--to", "2"], "a grid is ROWSxCOLUMNS, such as 14x14, got '2'"),
+        (["order", "convert", "small.json", "--to", "0x2"], "at least one row and one column, got 0 x 2"),
+        (["order", "compare", "small.json", "./small.json"], "give two order files or more to compare"),
         (["train", "--fast"], "no such option: --fast"),
         (["trian"], "no such command 'trian'"),
         (["scans", "--rows", "many"], "invalid value for '--rows'"),
@@ -328,3 +347,38 @@ def test_names_are_shown_as_they_are_and_what_does_nothing_is_noted(tmp_path):
     one = reorder("evaluate", out)
     assert one.returncode == 0, one.stderr
     assert f"saved: {out}/evaluations/" in one.stdout
+
+
+def test_orders_are_converted_shown_drawn_and_compared(tmp_path):
+    (tmp_path / "back.txt").write_text("5 4 3\n2 1 0\n")
+    (tmp_path / "hand.json").write_text('{"grid": [2, 3], "order": [0, 1, 2, 5, 4, 3]}')
+    made = reorder("order", "convert", "back.txt", "--grid", "2x3", "-o", "back.json", cwd=tmp_path)
+    assert (made.returncode, made.stdout) == (0, "back.json\n"), made.stderr
+    assert json.loads((tmp_path / "back.json").read_text())["order"] == [5, 4, 3, 2, 1, 0]
+    shown = reorder("order", "show", "back.json", "hand.json", "-o", "drawn.png", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert "back.json: 2x3 patches, nearest to row reversed (Kendall's tau 1.000)" in shown.stdout
+    assert " 0 1 2\n 5 4 3\n" in shown.stdout
+    assert (tmp_path / "drawn.png").read_bytes().startswith(b"\x89PNG")
+    # Of 15 pairs the three among patches 3, 4 and 5 are read alike; patches 3 to 5 are 3 slots apart or less.
+    compared = reorder("order", "compare", "back.json", "hand.json", cwd=tmp_path)
+    assert compared.returncode == 0, compared.stderr
+    cells = compared.stdout.splitlines()[-1].split()
+    assert cells == ["back.json", "hand.json", "-0.600", "18", "100.00"]
+    larger = reorder("order", "convert", "hand.json", "--to", "4x6", "-o", "larger.json", cwd=tmp_path)
+    assert larger.returncode == 0, larger.stderr
+    refused = reorder("order", "compare", "back.json", "larger.json", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "reorder order convert larger.json --to 2x3" in refused.stderr
+    again = reorder("order", "convert", "larger.json", "--to", "2x3", "-o", "again.json", cwd=tmp_path)
+    assert again.returncode == 0
+    assert json.loads((tmp_path / "again.json").read_text())["order"] == [0, 1, 2, 5, 4, 3]
+
+
+def test_a_run_starts_from_an_order_of_another_grid_and_says_so(tmp_path):
+    (tmp_path / "hand.json").write_text(json.dumps({"grid": [4, 4], "order": [*range(16)]}))
+    fixed = ["order.scan=hand.json", "order.policy=none", "train.compare=false", "train.epochs=1"]
+    done = reorder("train", "digits", *TINY, *fixed, "--out", "run", "--no-report", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "hand.json is for a 4x4 grid; it is resampled to 2x2" in done.stderr
+    assert json.loads((tmp_path / "run" / "order.json").read_text())["order"] == [0, 1, 2, 3]

@@ -14,7 +14,7 @@ from unittest import mock
 
 import reorder
 from reorder import cli
-from reorder.data.notes import note
+from reorder.orders.notes import note
 
 PACKAGE = str(Path(reorder.__file__).parent)
 

@@ -90,10 +90,10 @@ def _expected(written: bytes, grid: tuple[int, int] | None) -> str:
         content = json.loads(written.decode())
     except (ValueError, RecursionError):
         return REFUSE
-    if not isinstance(content, dict) or content.get("format") != "reorder.order/1":
+    if not isinstance(content, dict) or content.get("format", "reorder.order/1") != "reorder.order/1":
         return REFUSE
     size, numbers = content.get("grid"), content.get("order")
-    if not isinstance(content.get("provenance"), dict):
+    if not isinstance(content.get("provenance", {}), dict):
         return REFUSE
     for values in (size, numbers):
         if not isinstance(values, list) or any(type(value) is not int for value in values):
@@ -102,7 +102,7 @@ def _expected(written: bytes, grid: tuple[int, int] | None) -> str:
         return REFUSE
     if grid is not None and tuple(size) != grid:
         return REFUSE
-    plain = all(isinstance(value, str | int) for value in content["provenance"].values())
+    plain = all(isinstance(value, str | int) for value in content.get("provenance", {}).values())
     return ACCEPT if plain else EITHER
 
 

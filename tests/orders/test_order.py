@@ -1,6 +1,7 @@
 """Reading, inverting, checking and sharing orders."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from reorder.orders.distances import kendall_tau
 from reorder.orders.files import load_order, save_order
 from reorder.orders.order import invert, validate
 from reorder.orders.read import read_in_order
+from reorder.orders.scans import scan
 
 permutations = st.permutations(list(range(12))).map(torch.tensor)
 
@@ -83,7 +85,8 @@ GOOD = {"format": "reorder.order/1", "grid": [1, 3], "provenance": {}, "order": 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"format": "other"}, 'lacks "format"'),
+        ({"format": "other"}, '"format" must be "reorder.order/1", found \'other\''),
+        ({"format": None}, '"format" must be "reorder.order/1", found None'),
         ({"grid": [3]}, '"grid" must be a list of 2 integers'),
         ({"grid": [0, 3]}, "found 0"),
         ({"order": [0, 1]}, '"order" must be a list of 3 integers, found 2'),
@@ -98,6 +101,53 @@ def test_files_that_break_the_schema_are_refused(tmp_path, change, said):
     path.write_text(json.dumps(GOOD | change))
     with pytest.raises(ValueError, match=said):
         load_order(path)
+
+
+def test_a_file_that_is_written_by_hand_needs_a_grid_and_an_order(tmp_path):
+    path = tmp_path / "o.json"
+    path.write_text('{"grid": [1, 3], "order": [0, 2, 1]}')
+    found = load_order(path)
+    assert (found.order.tolist(), found.grid, found.provenance) == ([0, 2, 1], (1, 3), {})
+    for missing in ("grid", "order"):
+        path.write_text(json.dumps({key: value for key, value in GOOD.items() if key != missing}))
+        with pytest.raises(ValueError, match='it lacks "grid" and "order"'):
+            load_order(path)
+
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "order.schema.json").read_text())
+KINDS = {"object": dict, "array": list, "integer": int, "string": str}
+
+
+def breaks(schema, value):
+    """Whether a value breaks a JSON schema, of which the keywords that ours uses are known here."""
+    known = {"$schema", "$id", "title", "description", "type", "const", "required", "properties", "items"}
+    assert set(schema) <= known | {"minItems", "maxItems", "minimum", "uniqueItems"}
+    if "const" in schema:
+        return value != schema["const"]
+    if not isinstance(value, KINDS[schema["type"]]) or isinstance(value, bool):
+        return True
+    if isinstance(value, dict):
+        inside = schema.get("properties", {})
+        return any(key not in value for key in schema.get("required", [])) or any(
+            breaks(inside[key], value[key]) for key in inside.keys() & value.keys()
+        )
+    if isinstance(value, list):
+        few, many = schema.get("minItems", 0), schema.get("maxItems", len(value))
+        again = schema.get("uniqueItems", False) and len(set(map(str, value))) < len(value)
+        return not few <= len(value) <= many or again or any(breaks(schema["items"], item) for item in value)
+    return isinstance(value, int) and value < schema.get("minimum", value)
+
+
+def test_the_schema_accepts_what_we_write_and_refuses_what_we_refuse(tmp_path):
+    save_order(tmp_path / "o.json", scan("hilbert", 3, 5), (3, 5), {"model": "mamba", "top1": 0.5})
+    assert not breaks(SCHEMA, json.loads((tmp_path / "o.json").read_text()))
+    assert not breaks(SCHEMA, {"grid": [1, 3], "order": [0, 2, 1]})
+    bad = [{"format": "other"}, {"grid": [3]}, {"grid": [0, 3]}, {"order": [0, 1, "2"]}]
+    bad += [{"order": [0, 1, True]}, {"order": [0, 0, 1]}, {"order": [-1, 0, 1]}, {"provenance": []}]
+    for change in bad:
+        assert breaks(SCHEMA, GOOD | change), change
+    for missing in ("grid", "order"):
+        assert breaks(SCHEMA, {key: value for key, value in GOOD.items() if key != missing})
 
 
 def test_unreadable_files_and_other_grids_are_refused(tmp_path):

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import reorder
-from reorder.cli import bench, coverage, evaluate, prior, report, scans, search, sweep, train
+from reorder.cli import bench, coverage, evaluate, order, prior, report, scans, search, sweep, train
 from reorder.data.progress import visible
 from reorder.training.signals import Stopped, requeue
 
@@ -75,6 +75,15 @@ COMMANDS = (
 for command in COMMANDS:
     app.command(cls=_Command)(command)
 
+orders = typer.Typer(cls=_Group, rich_markup_mode="markdown")
+for about_orders in order.COMMANDS:
+    orders.command(cls=_Command)(about_orders)
+app.add_typer(
+    orders,
+    name="order",
+    help="Show, convert and compare order files.\n\nExample: `reorder order show runs/a/order.json`",
+)
+
 UsageError = typer.BadParameter.__base__  # click's, or typer's own copy of it, depending on the version
 
 
@@ -84,7 +93,7 @@ INTERRUPTED = 130  # what typer returns after Ctrl-C
 def main() -> None:
     """Run the command line; bad input is one line on standard error and exit status 2."""
     try:
-        status = app(standalone_mode=False)
+        status = app(standalone_mode=False, prog_name="reorder")
         if status != INTERRUPTED:
             sys.exit(status)
         raise KeyboardInterrupt

@@ -15,8 +15,8 @@ from reorder.data import fmow, folders, hub, idx
 from reorder.data.clutter import TRAIN as CLUTTER_TRAIN
 from reorder.data.clutter import VALIDATION as CLUTTER_VALIDATION
 from reorder.data.clutter import Clutter
-from reorder.data.notes import note
 from reorder.data.transform import DEVIATION, MAX_DECODED, MAX_PIXELS, MAX_PIXELS_FMOW, MEAN, Transform
+from reorder.orders.notes import note
 
 # n images in a split, B in a batch, C channels, H x W pixels of the model's images
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from reorder import config
-from reorder.data.notes import note
 from reorder.data.transform import Box, Transform
+from reorder.orders.notes import note
 
 # n images in a split
 

@@ -28,7 +28,7 @@ from reorder.experiments.presets import with_order
 from reorder.experiments.studies import Planned
 from reorder.models.classifier import model_of
 from reorder.models.grid import grid_of
-from reorder.orders.named import named_order
+from reorder.orders.named import starting_order
 from reorder.runs.directory import LOCKED, RunDir
 from reorder.training.setup import check_machine
 from reorder.training.trackers import check as check_tracker
@@ -142,7 +142,7 @@ def check(task: Task) -> None:
     _check_model(json.dumps(dataclasses.asdict(task.experiment.model)))
     if task.needs is None and task.experiment.order.scan != "prior":
         model = task.experiment.model
-        named_order(task.experiment.order.scan, grid_of(model.image_shape, model.patch_size))
+        starting_order(task.experiment.order.scan, grid_of(model.image_shape, model.patch_size))
 
 
 def why_unusable(task: Task) -> str | None:

@@ -36,6 +36,7 @@ from reorder.experiments.rungs import Asked, Rungs, Train, searching
 from reorder.models.grid import grid_of
 from reorder.orders.candidates import candidates
 from reorder.orders.files import load_order, save_order
+from reorder.orders.named import starting_order
 from reorder.orders.scans import SCANS
 from reorder.runs.directory import LOCK, RunDir
 from reorder.runs.searches import Candidate, Search, read_search
@@ -50,15 +51,16 @@ EMPTY = {LOCK, "prior.json"}  # what a search that was stopped at its very begin
 
 def given_orders(files: list[Path], experiment: Experiment) -> dict[str, Tensor]:
     """The orders (N,) in files, and in that of `order.scan`, by the names of the candidates they become."""
-    if experiment.order.scan.endswith(".json"):
-        files = [*files, Path(experiment.order.scan)]
+    start = [Path(experiment.order.scan)] if experiment.order.scan.endswith(".json") else []
     grid = grid_of(experiment.model.image_shape, experiment.model.patch_size)
     found: dict[str, Tensor] = {}
-    for path in files:
+    for path in [*files, *start]:
         name = path.absolute().parent.name if path.name == "order.json" else path.stem
         plain = f"file-{re.sub(r'[^A-Za-z0-9_.]+', '-', name)[:60]}"
         taken = sum(other == plain or other.startswith(f"{plain}-again-") for other in found)
-        found[f"{plain}-again-{taken}" if taken else plain] = load_order(path, grid).order
+        found[f"{plain}-again-{taken}" if taken else plain] = (
+            starting_order(str(path), grid) if path in start else load_order(path, grid).order
+        )
     return found
 
 

@@ -1,4 +1,4 @@
-"""Orders as files: JSON with the grid, the order, and where it came from."""
+"""Orders as files: JSON with the grid, the order, and where it came from (docs/order.schema.json)."""
 
 import json
 from pathlib import Path
@@ -10,6 +10,7 @@ from torch import Tensor
 from reorder.orders.disk import replace_file
 from reorder.orders.order import validate
 from reorder.orders.scans import check_grid
+from reorder.orders.schema import shown
 
 FILE_FORMAT = "reorder.order/1"
 
@@ -43,6 +44,8 @@ def save_order(
 def load_order(path: str | Path, grid: tuple[int, int] | None = None) -> OrderFile:
     """Read an order file and check it, against the grid it must be for if one is given.
 
+    A file that is written by hand needs no more than its grid and order.
+
     >>> reorder.save_order("order.json", reorder.scan("column", 2, 2), (2, 2))
     >>> reorder.load_order("order.json", grid=(2, 2)).order
     tensor([0, 2, 1, 3])
@@ -54,11 +57,13 @@ def load_order(path: str | Path, grid: tuple[int, int] | None = None) -> OrderFi
         raise ValueError(f"cannot read order file {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not an order file: {error}") from None
-    if not isinstance(content, dict) or content.get("format") != FILE_FORMAT:
-        raise ValueError(f'{path} is not an order file: it lacks "format": "{FILE_FORMAT}"')
+    if not isinstance(content, dict) or "grid" not in content or "order" not in content:
+        raise ValueError(f'{path} is not an order file: it lacks "grid" and "order"')
+    if content.get("format", FILE_FORMAT) != FILE_FORMAT:
+        raise ValueError(f'{path}: "format" must be "{FILE_FORMAT}", found {shown(content["format"])}')
     rows, columns = _positive_integers(path, content, "grid", length=2)
     numbers = _positive_integers(path, content, "order", length=rows * columns, least=0)
-    provenance = content.get("provenance")
+    provenance = content.get("provenance", {})
     if not isinstance(provenance, dict):
         raise ValueError(f'{path}: "provenance" must be an object')
     if grid is not None and (rows, columns) != check_grid(grid):

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from reorder.orders.files import load_order
+from reorder.orders.notes import note
 from reorder.orders.order import validate
+from reorder.orders.resample import resample
 from reorder.orders.scans import SCANS, check_grid, scan
 
 # N patches
@@ -28,6 +30,17 @@ def named_order(name: str | Path | Tensor, grid: tuple[int, int], seed: int = 0)
     if order.dim() != 1:
         raise ValueError(f"one order ({rows * columns},) is needed, got shape {tuple(order.shape)}")
     return validate(order, rows * columns)
+
+
+def starting_order(scan_or_file: str, grid: tuple[int, int], seed: int = 0) -> Tensor:
+    """The order (N,) that `order.scan` means; a file of another grid is resampled, with a note."""
+    if not scan_or_file.endswith(".json"):
+        return named_order(scan_or_file, grid, seed)
+    found, grid = load_order(scan_or_file), check_grid(grid)
+    if found.grid != grid:
+        sizes = "{}x{} grid; it is resampled to {}x{}".format(*found.grid, *grid)
+        note(f"{scan_or_file} is for a {sizes}")
+    return resample(found.order, found.grid, grid)
 
 
 def random_order(grid: tuple[int, int], seed: int) -> Tensor:

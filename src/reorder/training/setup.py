@@ -13,7 +13,7 @@ from reorder.data.loader import Loader
 from reorder.data.ranks import ALONE, World
 from reorder.models.classifier import model_of
 from reorder.orders.learner import FixedOrder, OrderLearner, RandomOrder
-from reorder.orders.named import named_order
+from reorder.orders.named import starting_order
 from reorder.training.checkpoint import remember_policy
 from reorder.training.state import Run
 
@@ -37,7 +37,7 @@ def setup(
     data = data or load_dataset(experiment.data, experiment.model.image_shape)
     model = model_of(experiment.model, data.channels, len(data.classes)).to(world.device)
     loader = Loader(data, experiment.data, settings.batch_size, settings.seed, world.rank, world.size)
-    initial = named_order(prior["chosen"]["scan"] if prior else order.scan, model.grid, settings.seed)
+    initial = starting_order(prior["chosen"]["scan"] if prior else order.scan, model.grid, settings.seed)
     # The learner is small and stays on the CPU: its float64 sums are not for every accelerator.
     learner = learner_of(experiment, model.grid, initial, settings.epochs * loader.steps_per_epoch)
     groups = [

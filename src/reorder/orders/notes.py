@@ -1,4 +1,4 @@
-"""Notes about data that can be used, but are not what one may expect."""
+"""Notes about what can be used, but is not what one may expect."""
 
 import logging
 import os
