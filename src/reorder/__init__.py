@@ -22,6 +22,8 @@ PUBLIC = {  # where each public name lives
     "load_order": "reorder.orders.files",
     "save_order": "reorder.orders.files",
     "resample": "reorder.orders.resample",
+    "load": "reorder.runs.loading",
+    "TrainedModel": "reorder.runs.loading",
     "bootstrap_sem": "reorder.runs.statistics",
 }
 __all__ = sorted(PUBLIC)

@@ -161,9 +161,9 @@ def test_a_fixed_order_is_read_from_the_first_step_and_can_come_from_a_file(tmp_
     save_order(tmp_path / "mine.json", order, (2, 2), {})
     run = training.setup(experiment(scan=str(tmp_path / "mine.json"), policy="none"))
     assert torch.equal(run.learner.sample(0), order)
-    save_order(tmp_path / "other.json", torch.arange(6), (2, 3), {})
-    with pytest.raises(ValueError, match="is for a 2x3 grid, but a 2x2 grid is read"):
-        training.setup(experiment(scan=str(tmp_path / "other.json")))
+    save_order(tmp_path / "other.json", torch.arange(6).flip(0), (2, 3), {})  # of another grid: resampled
+    run = training.setup(experiment(scan=str(tmp_path / "other.json"), policy="none"))
+    assert run.learner.sample(0).tolist() == [3, 2, 1, 0]
 
 
 def test_the_model_reads_each_batch_in_the_learners_order(monkeypatch, tmp_path):

@@ -15,6 +15,7 @@ from reorder.data import fmow, folders, hub, idx
 from reorder.data.clutter import TRAIN as CLUTTER_TRAIN
 from reorder.data.clutter import VALIDATION as CLUTTER_VALIDATION
 from reorder.data.clutter import Clutter
+from reorder.data.inputs import Inputs
 from reorder.data.transform import DEVIATION, MAX_DECODED, MAX_PIXELS, MAX_PIXELS_FMOW, MEAN, Transform
 from reorder.orders.notes import note
 
@@ -129,6 +130,9 @@ class Kept:
         return self.split.fingerprint()
 
 
+NONE = Memory(torch.empty(0, 1, 1, 1, dtype=torch.uint8), torch.empty(0, dtype=torch.long), (1, 1))
+
+
 def keep_small(split: Split) -> Split:
     """The split, with its decoded images kept in memory if they are few enough."""
     size = 3 * len(split) * split.shape[0] * split.shape[1]
@@ -164,10 +168,16 @@ class Dataset(NamedTuple):
     classes: list[str]
     mean: Tensor  # (C,), of pixels in 0..1
     deviation: Tensor  # (C,)
+    transform: Transform  # what makes a file one of these images
 
     @property
     def channels(self) -> int:
         return len(self.mean)
+
+    @property
+    def inputs(self) -> Inputs:
+        """How an image becomes what a model of this dataset reads."""
+        return Inputs(self.transform, tuple(self.mean.tolist()), tuple(self.deviation.tolist()))
 
 
 def digits(settings: config.Data, shape: tuple[int, int]) -> Dataset:
@@ -184,7 +194,8 @@ def clutter(settings: config.Data, shape: tuple[int, int]) -> Dataset:
         return _in_memory((read[0], made[0].labels), (read[1], made[1].labels), DIGIT_NAMES, shape)
     pixels = made[0].cells.double() / 255
     train, validation = made
-    return Dataset(train, validation, DIGIT_NAMES, pixels.mean().float()[None], pixels.std().float()[None])
+    mean, deviation = pixels.mean().float()[None], pixels.std().float()[None]
+    return Dataset(train, validation, DIGIT_NAMES, mean, deviation, Transform(shape, crop=False))
 
 
 DIGIT_NAMES = [str(digit) for digit in range(10)]
@@ -227,27 +238,39 @@ def _in_memory(
         classes=classes,
         mean=(mean / 255).float(),
         deviation=(variance.sqrt() / 255).float().clamp(min=1 / 255),
+        transform=Transform(shape, crop=False),
     )
 
 
-def _on_disk(find: Callable[..., tuple[Split, Split, list[str]]], max_pixels: int) -> Callable[..., Dataset]:
+def file_transform(settings: config.Data, shape: tuple[int, int]) -> Transform:
+    """What makes an image file one of (height, width) pixels, for datasets that are image files."""
+    most = settings.max_pixels
+    return Transform(
+        shape, most or (MAX_PIXELS_FMOW if settings.name == "fmow" else MAX_PIXELS), most or MAX_DECODED
+    )
+
+
+def _on_disk(find: Callable[..., tuple[Split, Split, list[str]]]) -> Callable[..., Dataset]:
     def load(settings: config.Data, shape: tuple[int, int]) -> Dataset:
-        most = settings.max_pixels
-        transform = Transform(shape, most or max_pixels, most or MAX_DECODED)
-        train, validation, classes = find(settings, transform)
-        return Dataset(train, validation, classes, torch.tensor(MEAN), torch.tensor(DEVIATION))
+        transform = file_transform(settings, shape)
+        return _of_files(*find(settings, transform), transform)
 
     return load
+
+
+def _of_files(train: Split, validation: Split, classes: list[str], transform: Transform) -> Dataset:
+    """Image files, normalised as ImageNet's."""
+    return Dataset(train, validation, classes, torch.tensor(MEAN), torch.tensor(DEVIATION), transform)
 
 
 DATASETS: dict[str, Callable[[config.Data, tuple[int, int]], Dataset]] = {
     "digits": digits,
     "clutter": clutter,
     "idx": idx_files,
-    "image_folder": _on_disk(folders.image_folder, MAX_PIXELS),
-    "imagenet": _on_disk(folders.imagenet, MAX_PIXELS),
-    "fmow": _on_disk(fmow.fmow, MAX_PIXELS_FMOW),
-    "hf": _on_disk(hub.hugging_face, MAX_PIXELS),
+    "image_folder": _on_disk(folders.image_folder),
+    "imagenet": _on_disk(folders.imagenet),
+    "fmow": _on_disk(fmow.fmow),
+    "hf": _on_disk(hub.hugging_face),
 }
 
 
@@ -283,6 +306,23 @@ def _load(settings: config.Data, image_shape: tuple[int, int]) -> Dataset:
     return dataset._replace(train=keep_small(dataset.train), validation=keep_small(dataset.validation))
 
 
+def load_validation(
+    settings: config.Data, image_shape: tuple[int, int], classes: list[str] | None = None
+) -> Dataset:
+    """The dataset without its training images; folders need not have any if the classes are known."""
+    if classes is None or settings.name not in folders.BY_FOLDER or settings.held_out is not None:
+        dataset = load_dataset(settings, image_shape)
+    else:
+        transform = file_transform(settings, image_shape)
+        validation: Split = folders.validation_folder(settings, transform, classes)
+        if settings.validation_images is not None:
+            validation = choose(validation, settings.validation_images, "validation")
+        _check(validation, f"the validation images of {settings.name}", len(classes))
+        dataset = _of_files(NONE, keep_small(validation), classes, transform)
+        _note_missing(dataset, settings)
+    return dataset._replace(train=NONE)
+
+
 def load_unlabelled(settings: config.Data, image_shape: tuple[int, int]) -> Split:
     """The training images, for a use without labels: an image_folder without train/ is read whole."""
     root = Path(settings.root or "")
@@ -290,9 +330,8 @@ def load_unlabelled(settings: config.Data, image_shape: tuple[int, int]) -> Spli
         paths = folders.walk(folders.find_root(settings), ".", folders.IMAGES)
         if not paths:
             raise ValueError(f"there are no images in data.root={root}")
-        most = settings.max_pixels
-        transform = Transform(image_shape, most or MAX_PIXELS, most or MAX_DECODED)
-        files: Split = folders.Files(root, paths, torch.zeros(len(paths), dtype=torch.long), transform)
+        labels = torch.zeros(len(paths), dtype=torch.long)
+        files: Split = folders.Files(root, paths, labels, file_transform(settings, image_shape))
         if settings.train_images is not None:
             files = choose(files, settings.train_images, "train")
         return keep_small(files)
@@ -315,6 +354,11 @@ def _check_classes(dataset: Dataset, settings: config.Data) -> None:
     if len(found) == 1:
         name = dataset.classes[int(found)]
         raise ValueError(f"all training images of {settings.name} are of one class, {name!r}; two are needed")
+    _note_missing(dataset, settings)
+
+
+def _note_missing(dataset: Dataset, settings: config.Data) -> None:
+    """Say which classes have no validation images, unless only some images were asked for."""
     missing = sorted(set(range(len(dataset.classes))) - set(dataset.validation.labels.unique().tolist()))
     if missing and settings.validation_images is None and settings.held_out is None:
         first = ", ".join(repr(dataset.classes[label]) for label in missing[:3])

@@ -20,6 +20,8 @@ TRAIN = ("train",)
 VALIDATION = ("val", "validation", "test")
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 
+BY_FOLDER = ("image_folder", "imagenet")  # datasets whose folders name their classes
+
 BoxOf = Callable[[Path], Box]  # the part of an image to look at
 
 
@@ -90,6 +92,17 @@ def _by_folder(
     )
 
 
+def validation_folder(settings: config.Data, transform: Transform, classes: list[str]) -> Files:
+    """The validation images of `image_folder` or `imagenet`, of classes that are known; or <class>/ alone."""
+    root, listed = find_root(settings), settings.validation_list
+    splits = [name for name in TRAIN + VALIDATION if (root / name).is_dir()]
+    bare = listed is None and not splits and any((root / name).is_dir() for name in classes)
+    paths = _class_folders(root, "") if bare else find_paths(root, VALIDATION, listed)
+    flat = any(class_of(path) is None for path in paths)
+    truth = _ground_truth(root) if flat and settings.name == "imagenet" else {}
+    return Files(root, paths, find_labels(root, paths, classes, truth), transform)
+
+
 def find_root(settings: config.Data) -> Path:
     if settings.root is None:
         raise ValueError(f"data.name={settings.name} needs data.root=, the directory of its images")
@@ -107,10 +120,15 @@ def find_paths(
     split = next((name for name in names if (root / name).is_dir()), None)
     if split is None:
         raise ValueError(f"{root} has no directory {' or '.join(f'{name}/' for name in names)}")
-    entries = sorted(_entries(root / split), key=lambda entry: entry.name)
-    folders = [f"{split}/{entry.name}" for entry in entries if _is_folder(entry)]
+    return _class_folders(root, f"{split}/", ending)
+
+
+def _class_folders(root: Path, before: str, ending: str | tuple[str, ...] = IMAGES) -> list[str]:
+    """Paths of the images in the folders of a split, each of which must have some; or right in the split."""
+    entries = sorted(_entries(root / before), key=lambda entry: entry.name)
+    folders = [f"{before}{entry.name}" for entry in entries if _is_folder(entry)]
     if not folders:
-        return [f"{split}/{entry.name}" for entry in entries if entry.name.lower().endswith(ending)]
+        return [f"{before}{entry.name}" for entry in entries if entry.name.lower().endswith(ending)]
     paths = []
     for folder in folders:
         found = walk(root, folder, ending)

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 
 from reorder import config
 from reorder.data.datasets import Dataset, Kept, Memory, Split
+from reorder.data.inputs import normalised
 from reorder.data.ranks import cores
 
 # n images in a split, B in a global batch, W ranks, C channels, H x W pixels
@@ -85,7 +86,7 @@ class Loader:
         rank: int = 0,
         world_size: int = 1,
     ):
-        if batch_size > len(dataset.train):
+        if 0 < len(dataset.train) < batch_size:  # without any it is for validation alone
             raise ValueError(
                 f"train.batch_size={batch_size} is more than the {len(dataset.train)} training images"
             )
@@ -97,10 +98,6 @@ class Loader:
         self.rank, self.world_size = rank, world_size
         self.broken: dict[str, str] = {}  # where each broken image is -> what is wrong with it
         self.shared = 0  # how many of them all ranks know
-        self._scale, self._shift = (
-            value[:, None, None]
-            for value in (1 / (255 * dataset.deviation), -dataset.mean / dataset.deviation)
-        )
 
     @property
     def steps_per_epoch(self) -> int:
@@ -152,7 +149,7 @@ class Loader:
                 _log(new)
             if request.flipped.any():
                 images = torch.where(request.flipped[:, None, None, None], images.flip(-1), images)
-            yield images.float().mul_(self._scale).add_(self._shift), indices
+            yield normalised(images, self.dataset.mean, self.dataset.deviation), indices
 
     @property
     def has_news(self) -> bool:
@@ -225,7 +222,7 @@ def _too_many(broken: dict[str, str], splits: list[Split], settings: config.Data
             f"mend them or raise it; the last is {where}: {reason}"
         )
     for split in splits:
-        if len(split) <= len(broken) and all(split.name(index) in broken for index in range(len(split))):
+        if 0 < len(split) <= len(broken) and all(split.name(index) in broken for index in range(len(split))):
             where = split.name(0)
             return f"none of the {len(split)} images could be read; the first is {where}: {broken[where]}"
     return None

@@ -48,8 +48,9 @@ class Transform(NamedTuple):
     shape: tuple[int, int]
     max_pixels: int = MAX_PIXELS
     max_whole: int = MAX_DECODED  # of an image that cannot be reduced while it is decoded
+    crop: bool = True  # the paper's resize and centre crop; else the whole image is resized
 
-    def __call__(self, file: Path | BinaryIO, box: Box | None = None) -> Tensor:
+    def __call__(self, file: Path | BinaryIO | Image.Image, box: Box | None = None) -> Tensor:
         """The centre of an image, or of its box in the upright image, as uint8 (3, H, W)."""
         with _opened(file) as image:
             self._refuse_bomb(image)
@@ -58,7 +59,7 @@ class Transform(NamedTuple):
             turn = UPRIGHT.get(_orientation(image))
             width, height = _upright_size(image, turn)
             left, upper, right, lower = box = _clip(box, (width, height)) if box else (0, 0, width, height)
-            resized = [round(side * RESIZE) for side in self.shape]
+            resized = [round(side * RESIZE) if self.crop else side for side in self.shape]
             _reduce(image, (right - left) / resized[1], (lower - upper) / resized[0])
             upright = image if turn is None else image.transpose(turn)
             across, down = upright.size[0] / width, upright.size[1] / height  # below 1 if reduced
@@ -78,8 +79,11 @@ class Transform(NamedTuple):
 
 
 @contextmanager
-def _opened(file: Path | BinaryIO) -> Iterator[Image.Image]:
+def _opened(file: Path | BinaryIO | Image.Image) -> Iterator[Image.Image]:
     """An image of a known format, without Pillow's own limit: it does not know that JPEGs can be reduced."""
+    if isinstance(file, Image.Image):
+        yield file
+        return
     before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
     try:
         with Image.open(file, formats=FORMATS) as image:

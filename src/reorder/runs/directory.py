@@ -1,6 +1,7 @@
 """A run directory: the configuration, metrics, policy, checkpoint and results of one run.
 
 config.yaml     the experiment, complete
+data.json       the names of the classes, and how an image becomes what the model reads
 metrics.jsonl   one line per epoch
 policy.npz      the policy's logits through the run, the first before training, and the initial order
 checkpoints/    the state after a step: the newest, and those before it that are kept
@@ -36,6 +37,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from reorder.config import Experiment, difference, to_yaml
+from reorder.data.inputs import Inputs
+from reorder.data.transform import Transform
 from reorder.orders.disk import (
     checksum,
     discard,
@@ -55,6 +58,31 @@ LOCKED = "REORDER_LOCKED"  # in the environment: the directory whose lock was ha
 CHECKPOINT_FILES = ("weights.safetensors", "state.pt")
 OLD = ".old"  # behind the name of a checkpoint that is just being replaced by another of the same step
 Moment = tuple[float, str, float, Tensor]  # as the fields of History; plain, as checkpoints hold it
+
+
+class DataFile(NamedTuple):
+    """What a model needs to know of the data it was trained on."""
+
+    classes: list[str]
+    inputs: Inputs
+
+    @classmethod
+    def of(cls, content: dict[str, Any], shape: tuple[int, int]) -> "DataFile":
+        """From the content of data.json, for images of (height, width)."""
+        transform = Transform(shape, **{key: content[key] for key in ("max_pixels", "max_whole", "crop")})
+        return cls(content["classes"], Inputs(transform, tuple(content["mean"]), tuple(content["deviation"])))
+
+    def content(self) -> dict[str, Any]:
+        """As data.json; the size of the images is in config.yaml."""
+        transform, mean, deviation = self.inputs
+        return {
+            "classes": self.classes,
+            "mean": list(mean),
+            "deviation": list(deviation),
+            "crop": transform.crop,
+            "max_pixels": transform.max_pixels,
+            "max_whole": transform.max_whole,
+        }
 
 
 class History(NamedTuple):
@@ -92,6 +120,14 @@ class RunDir:
     def create(self, experiment: Experiment) -> None:
         """Claim the directory for an experiment, or for the longer one that it has become."""
         replace_file(self.path / "config.yaml", to_yaml(experiment))
+
+    def data(self) -> DataFile | None:
+        """What the model was trained on, or None of an older run, which did not write it down."""
+        path = self.path / "data.json"
+        return DataFile.of(read(path), self.experiment().model.image_shape) if path.exists() else None
+
+    def write_data(self, data: DataFile) -> None:
+        replace_file(self.path / "data.json", json.dumps(data.content(), indent=1) + "\n")
 
     def _holds_anything(self) -> bool:
         """Whether there is more than what an interrupted start leaves behind."""

@@ -22,6 +22,7 @@ from reorder.orders.schema import (
     OBJECT,
     TEXT,
     TEXT_OR_NONE,
+    TRUTH,
     Rule,
     array,
     check,
@@ -41,6 +42,14 @@ from reorder.orders.schema import (
 POLICIES = ("none", "noise", "global", "random")
 LARGEST_POLICY = 2**27  # bytes; 300 epochs of 4,096 patches have 6 million
 
+DATA = {
+    "classes": list_of(TEXT),
+    "mean": list_of(ANY_NUMBER),
+    "deviation": list_of(number(1e-30)),
+    "crop": TRUTH,
+    "max_pixels": whole(1),
+    "max_whole": whole(1),
+}
 SUMMARY = {
     "model": one_of(BACKBONES),
     "size": TEXT,
@@ -145,6 +154,22 @@ RESULT = {
 # Files by their names
 
 
+def check_data(content: Any) -> None:
+    """Refuse what is not the content of a data.json."""
+    check(content, DATA)
+    if not content["classes"]:
+        raise ValueError('"classes" must not be empty')
+    channels = len(content["mean"])
+    if channels not in (1, 3) or len(content["deviation"]) != channels:
+        raise ValueError('"mean" and "deviation" must hold a number for each of 1 or 3 channels')
+
+
+def _data(path: Path) -> Any:
+    content = read_json(path)
+    check_data(content)
+    return content
+
+
 def _summary(path: Path) -> Any:
     content = read_json(path)
     check(content, SUMMARY)
@@ -237,6 +262,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 AGAIN = "remove summary.json and continue the run, which writes it again"
 FILES: dict[str, tuple[Callable[[Path], Any], str]] = {  # how each is read, and what to do if it cannot be
     "config.yaml": (_config, "mend it, or remove the run directory to start again"),
+    "data.json": (_data, "remove it to number the classes, or continue the run, which writes it again"),
     "summary.json": (_summary, "remove it and continue the run, which writes it again"),
     "metrics.jsonl": (_metrics, AGAIN),
     "policy.npz": (_policy, AGAIN),

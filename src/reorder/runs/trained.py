@@ -1,4 +1,4 @@
-"""A trained model, as a run's last checkpoint left it: its weights, its order, and images to try it on."""
+"""A run's model at its last checkpoint: its weights, its order, and validation images to try it on."""
 
 import dataclasses
 import logging
@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from reorder.config import Experiment
-from reorder.data.datasets import load_dataset
+from reorder.data.datasets import load_dataset, load_validation
 from reorder.data.loader import Loader
 from reorder.data.ranks import ALONE, World
 from reorder.models.accuracy import Evaluation, evaluate_loader
 from reorder.models.classifier import Classifier, model_of
 from reorder.orders.curriculum import stage_steps
 from reorder.orders.policy import PlackettLuce
-from reorder.runs.directory import RunDir, fitting
+from reorder.runs.directory import Checkpoint, RunDir, fitting
 
 # N patches
 
@@ -45,6 +45,24 @@ def load_trained(directory: RunDir, data: Any = None, world: World | None = None
     """A run's model at its last checkpoint, with its own data or other ones, prepared as for training."""
     own, world = directory.experiment(), world or ALONE
     experiment = own if data is None else dataclasses.replace(own, data=data)
+    tensors, state = last_checkpoint(directory)
+    if own.order.scan == "prior":
+        directory.prior()  # a run whose choice is damaged is refused, although its order is known
+    settings, known = experiment.train, directory.data()
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    dataset = load_validation(experiment.data, experiment.model.image_shape, known and known.classes)
+    check_data(directory, own, tensors, experiment.data.name, dataset.channels, len(dataset.classes))
+    model = model_of(experiment.model, dataset.channels, len(dataset.classes))
+    loader = Loader(dataset, experiment.data, settings.batch_size, settings.seed, world.rank, world.size)
+    with fitting(directory):
+        model.load_state_dict(weights_of(tensors))
+        order = order_at(tensors, state, own)
+    return Trained(experiment, world, loader, model.to(world.device), order, state["step"])
+
+
+def last_checkpoint(directory: RunDir) -> Checkpoint:
+    """The newest sound checkpoint of a run; damaged ones are said to be passed over."""
     checkpoint, damaged = directory.load_checkpoint()
     for name in damaged:
         logger.warning("%s/checkpoints/%s is damaged; using the one before", directory.path, name)
@@ -52,24 +70,13 @@ def load_trained(directory: RunDir, data: Any = None, world: World | None = None
         raise ValueError(
             f"{directory.path} has no checkpoint yet; train it with: reorder train --resume {directory.path}"
         )
-    if own.order.scan == "prior":
-        directory.prior()  # a run whose choice is damaged is refused, although its order is known
-    tensors, state = checkpoint
-    settings = experiment.train
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
-    dataset = load_dataset(experiment.data, experiment.model.image_shape)
-    check_data(directory, own, tensors, experiment.data.name, dataset.channels, len(dataset.classes))
-    model = model_of(experiment.model, dataset.channels, len(dataset.classes))
-    loader = Loader(dataset, experiment.data, settings.batch_size, settings.seed, world.rank, world.size)
-    with fitting(directory):
-        # the averaged weights, if there are any
-        prefix = "ema.module." if any(name.startswith("ema.module.") for name in tensors) else "model."
-        model.load_state_dict(
-            {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-        )
-        order = order_at(tensors, state, own)
-    return Trained(experiment, world, loader, model.to(world.device), order, state["step"])
+    return checkpoint
+
+
+def weights_of(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights to use of a checkpoint's tensors: the averaged ones, if there are any."""
+    prefix = "ema.module." if any(name.startswith("ema.module.") for name in tensors) else "model."
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def check_data(

@@ -9,7 +9,7 @@ from reorder.config import Experiment, reading_of
 from reorder.data.datasets import Dataset
 from reorder.data.progress import Display, Progress
 from reorder.data.ranks import World, from_first, on_any, union
-from reorder.runs.directory import RunDir
+from reorder.runs.directory import DataFile, RunDir
 from reorder.training import trackers as track
 from reorder.training.checkpoint import MOST_SKIPPED, remember_policy, restore, save
 from reorder.training.setup import setup
@@ -68,6 +68,7 @@ def train_run(run: Run, directory: RunDir, display: Display, stop: StopSignals) 
     experiment, steps = run.experiment, run.loader.steps_per_epoch
     if run.world.first:
         directory.create(experiment)
+        directory.write_data(DataFile(run.loader.dataset.classes, run.loader.dataset.inputs))
         if run.prior is not None:
             directory.write_prior(run.prior)
     restore(run, directory, display)
