@@ -8,7 +8,20 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import reorder
-from reorder.cli import bench, coverage, evaluate, order, prior, report, scans, search, sweep, train
+from reorder.cli import (
+    bench,
+    coverage,
+    evaluate,
+    export,
+    order,
+    predict,
+    prior,
+    report,
+    scans,
+    search,
+    sweep,
+    train,
+)
 from reorder.data.progress import visible
 from reorder.training.signals import Stopped, requeue
 
@@ -66,6 +79,8 @@ COMMANDS = (
     search.search,
     prior.prior,
     evaluate.evaluate,
+    predict.predict,
+    export.export,
     sweep.sweep,
     report.report,
     scans.scans,

@@ -23,7 +23,7 @@ class Inputs(NamedTuple):
     deviation: tuple[float, ...]  # (C,)
 
     def read(self, image: Any) -> Tensor:
-        """A file, an image of Pillow's, or uint8 pixels, (C, h, w) or as an array (h, w[, C]), as (3, H, W)."""
+        """A file, an image of Pillow's, or uint8 pixels (tensor (C, h, w), array (h, w, C)), as (3, H, W)."""
         return self.transform(image if isinstance(image, Image.Image | Path) else _opened(image))
 
     def prepare(self, images: Tensor) -> Tensor:

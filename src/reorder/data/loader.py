@@ -201,6 +201,15 @@ class Images:
                 yield images[whole]
 
 
+def in_sequence(split: Split, size: int) -> Iterator[Reply]:
+    """All images of a split as they are, at most `size` at a time; broken ones are black, however many."""
+    requests = [
+        Request(indices, torch.zeros(len(indices), dtype=torch.bool))
+        for indices in torch.arange(len(split)).split(size)
+    ]
+    yield from _read_all(split, requests, config.Data(), replace=False)
+
+
 def _whole(split: Split, indices: Tensor, broken: dict[str, str]) -> Tensor:
     """Which of the indices (b,) are not of broken images, bool (b,)."""
     if not broken:

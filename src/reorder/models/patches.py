@@ -93,5 +93,5 @@ class Tokens(nn.Module):
                 f"images of shape {tuple(images.shape[1:])} given; the model reads {self.image_shape}"
             )
         patches = self.patch_embed(images) + self.pos_embed[:, 1:]
-        class_token = (self.cls_token + self.pos_embed[:, :1]).expand(len(images), -1, -1)
+        class_token = (self.cls_token + self.pos_embed[:, :1]).expand(images.shape[0], -1, -1)
         return torch.cat([class_token.to(patches.dtype), read(patches, order)], dim=1)

@@ -123,7 +123,7 @@ def _in_memory(slot: Tensor, cut: Cut) -> Tensor:
 def segment_attention_reference(
     query: Tensor, own: Keys, remembered: Keys, relative: Relative, cut: Cut
 ) -> Tensor:
-    """`segment_attention` with dense (L, L) weights: slow, for tests."""
+    """`segment_attention` with dense (L, L) weights: slow, for exported models and tests."""
     weights = segment_weights(query, own.key, remembered.key, relative, cut)
     in_memory = _in_memory(torch.arange(query.shape[2], device=query.device), cut)
     return (weights * ~in_memory) @ own.value + (weights * in_memory) @ remembered.value
@@ -137,6 +137,8 @@ def segment_attention(
     `remembered` has the values of `own`; its gradient is that of what later segments read. With None,
     that is part of the gradient of `own`.
     """
+    if torch.compiler.is_exporting():  # the views of `_skewed` would be exported as something else
+        return segment_attention_reference(query, own, remembered or own, relative, cut)
     distances, u, v = (tensor.to(query.dtype) for tensor in relative)
     with torch.autocast(query.device.type, enabled=False):  # one precision, that of the projections
         # A global slot is one query for all keys; its scale is that of scaled_dot_product_attention.

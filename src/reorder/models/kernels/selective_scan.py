@@ -55,6 +55,8 @@ def selective_scan(
 def choose_path(path: str | None, x: Tensor) -> str:
     """The name of the path for x: the argument, or REORDER_SCAN, or the fastest there is."""
     name = path or os.environ.get("REORDER_SCAN") or None
+    if torch.compiler.is_exporting():  # what other runtimes know
+        return "torch"
     if name is None:
         wanted = {"cpu": "numba", "cuda": "mamba_ssm"}.get(x.device.type, "torch")
         return wanted if wanted in INSTALLED else "torch"
@@ -77,7 +79,7 @@ def _check(x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor)
             raise ValueError(
                 f"{name} must be {tuple(shape)} for x {tuple(x.shape)}, got {tuple(tensor.shape)}"
             )
-    if min(*x.shape, A.shape[1]) == 0:
+    if 0 in (*x.shape, A.shape[1]):
         raise ValueError(f"nothing to scan: x is {tuple(x.shape)} and A {tuple(A.shape)}")
 
 

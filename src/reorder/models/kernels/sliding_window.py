@@ -35,7 +35,7 @@ def sliding_window_attention(
         raise ValueError(f"window must be even and positive, not {window}")
     length = query.shape[2]
     cut = _cut(length, window // 2, int(has_global))
-    if cut.half + cut.size + cut.right >= length:
+    if cut.half + cut.size + cut.right >= length or torch.compiler.is_exporting():
         mask = window_pattern(length, cut.half, has_global, query.device)
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
     return _Blocked.apply(query, key, value, cut, dropout)
