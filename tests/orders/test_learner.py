@@ -281,6 +281,8 @@ def test_policy_metrics_against_the_entropy_over_all_orders():
     )
     learner.policy.logits.data.zero_()
     assert learner.metrics(5) == {
+        "stage": "warm-up",
+        "temperature": 0.0,
         "kendall_tau_from_start": 1.0,
         "slots_moved": 0.0,
         "entropy": 0.0,
