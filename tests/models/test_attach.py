@@ -1,7 +1,10 @@
 """An order attached to a model that is not ours: read where tokens have their positions, and taken off."""
 
 import copy
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -176,7 +179,7 @@ def trained(model, learner, handle, steps=40, forward=None):
     model.train()
     for step in range(steps):
         handle.step(step)
-        output = (forward or model)(IMAGES)
+        output = model(IMAGES) if forward is None else forward(IMAGES)
         losses = nn.functional.cross_entropy(output, torch.tensor([0, 1, 2]), reduction="none")
         (losses.mean() + handle.loss(losses)).backward()
         for each in (optimizer, moving):
@@ -245,11 +248,11 @@ def test_a_compiled_model_reads_in_the_orders(kind):
         assert torch.allclose(compiled(IMAGES), expected, atol=1e-6)
     else:
         learned = []
-        for forward in (None, compiled):
+        for compiles in (False, True):
             twin, learner = copy.deepcopy(model), learner_of()
             twin.load_state_dict(model.state_dict())
             handle = reorder.attach(twin, learner, **CAUSAL)
-            forward = forward and torch.compile(twin, backend="aot_eager")
+            forward = torch.compile(twin, backend="aot_eager") if compiles else None
             learned.append(trained(twin, learner, handle, 20, forward))
         assert torch.allclose(*learned, atol=1e-5)
         assert not torch.allclose(learned[0], learner_of().policy.logits, atol=1e-3)
@@ -266,6 +269,61 @@ def test_a_model_with_a_fixed_order_compiles_to_one_graph():
     reorder.attach(model, SHUFFLED)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     assert torch.allclose(compiled(IMAGES), before, atol=1e-5)
+
+
+PROCESS = """
+import sys
+import torch.distributed.nn  # before there is a group, which it would keep alive
+import torch, reorder
+sys.path.insert(0, sys.argv[1])
+from external_models import CausalReader
+torch.distributed.init_process_group("gloo")
+rank = torch.distributed.get_rank()
+torch.manual_seed(0)
+model = torch.nn.parallel.DistributedDataParallel(CausalReader())
+learner = reorder.OrderLearner((4, 4), "row", total_steps=12, warmup_fraction=0.25, policy_fraction=0.75)
+handle = reorder.attach(model, learner, at="recurrent", prefix=1)
+groups = [{"params": model.parameters()}, {"params": handle.parameters(), "lr": learner.learning_rate}]
+optimizer = torch.optim.AdamW(groups, lr=1e-3)
+every_image = torch.Generator().manual_seed(5)
+for step in range(12):
+    images = torch.randn(4, 3, 16, 16, generator=every_image)[2 * rank : 2 * rank + 2]
+    loss = torch.nn.functional.cross_entropy(model(images), torch.tensor([0, 1]))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    handle.step()
+every = [None] * torch.distributed.get_world_size()
+torch.distributed.all_gather_object(every, learner.policy.logits.tolist())
+assert all(each == every[0] for each in every), every
+assert learner.order().tolist() != list(range(16))
+torch.save(learner.policy.logits.detach(), f"{len(every)}.pt")
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_under_distributed_data_parallel_learners_stay_alike_and_learn_from_all_images(tmp_path):
+    (tmp_path / "loop.py").write_text(PROCESS)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*command, "loop.py", str(Path(__file__).parent)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    torch.manual_seed(0)  # the same, in one process, with all images in each batch
+    model, learner = CausalReader(), learner_of(total_steps=12, policy_fraction=0.75)
+    handle = reorder.attach(model, learner, **CAUSAL)
+    groups = [{"params": model.parameters()}, {"params": handle.parameters(), "lr": learner.learning_rate}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-3)
+    images = torch.Generator().manual_seed(5)
+    for _ in range(12):
+        output = model(torch.randn(4, 3, 16, 16, generator=images))
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(output, torch.tensor([0, 1, 0, 1])).backward()
+        optimizer.step()
+        handle.step()
+    assert torch.allclose(torch.load(tmp_path / "2.pt"), learner.policy.logits, atol=1e-4)
 
 
 def test_a_frozen_order_is_read_in_training_too_and_learns_no_more():

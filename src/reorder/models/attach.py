@@ -204,7 +204,8 @@ class Handle:
         if not training:
             return self._read_in(tokens, self.learner.order(self._step))
         if self._sampled is None:
-            self._sampled = self.learner.sample(self._step)
+            with torch.enable_grad():  # checkpointing may read without a gradient first, and then with one
+                self._sampled = self.learner.sample(self._step)
         self._reads += 1
         if self._reads == REPEATS:
             text = f"{REPEATS} batches were read at step {self._step}: call handle.step() after each"
