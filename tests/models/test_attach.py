@@ -307,7 +307,7 @@ def test_under_distributed_data_parallel_learners_stay_alike_and_learn_from_all_
     (tmp_path / "loop.py").write_text(PROCESS)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [*command, "loop.py", str(Path(__file__).parent)],
+        [*command, "loop.py", str(Path(__file__).parents[1])],
         cwd=tmp_path, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

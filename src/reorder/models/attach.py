@@ -94,8 +94,9 @@ class Handle:
 
     def step(self, step: int | None = None) -> None:
         """Go on to the next step of training, or to the one given, as after a restart."""
-        self._step = self._step + 1 if step is None else step
-        self._reads, self._sampled = 0, None
+        if step != self._step:
+            self._step = self._step + 1 if step is None else step
+            self._reads, self._sampled = 0, None
 
     def order(self) -> Tensor:
         """The order (N,) that is read in evaluation."""
