@@ -1,5 +1,7 @@
 """Figures: that they show the numbers and paths they are given."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -46,7 +48,7 @@ def test_of_a_long_path_that_jumps_about_the_last_slots_are_drawn():
     assert not found.lines
     drawn = [segment.tolist() for segment in found.collections[0].get_segments()]
     patches = [[patch % 12, patch // 12] for patch in order[-17:].tolist()]
-    assert drawn == [list(step) for step in zip(patches, patches[1:], strict=False)]
+    assert drawn == [list(step) for step in pairwise(patches)]
     assert np.all(np.diff(found.collections[0].get_alpha()) > 0)  # the newest is darkest
     assert found.get_title() == "learned order, its last 16 of 144 slots"
 
