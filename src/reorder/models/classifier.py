@@ -36,7 +36,7 @@ class Classifier(nn.Module):
         self.tokens = tokens
         self.backbone = backbone
         self.reads_order = getattr(backbone, "reads_order", False)  # Mamba with vertical="order"
-        self.norm = nn.LayerNorm(width, eps=1e-6)
+        self.norm: nn.Module = nn.LayerNorm(width, eps=1e-6)
         self.head = nn.Linear(width, classes)
         for linear in (tokens.patch_embed.proj, self.head):
             nn.init.trunc_normal_(linear.weight, std=initial_std(width))
