@@ -20,7 +20,8 @@ from reorder.models.sizes import Size
 
 # N patches, P patch size, D width
 
-ALLOWED: list[Any] = [argparse.Namespace]  # what a checkpoint may hold besides tensors and plain values: its arguments
+# What a checkpoint may hold besides tensors and plain values: the arguments it was trained with.
+ALLOWED: list[Any] = [argparse.Namespace]
 SUFFIXES = ("", "_b", "_c", "_c_b")  # of the scans: forward, backward, vertical, vertical backward
 NAMED = 4  # keys that an error names
 
