@@ -67,6 +67,11 @@ CANDIDATES, BUDGET, SEARCH = (
     "experiments/test_budget.py",
     "experiments/test_search.py",
 )
+ATTACH, MISTAKES, LEARNING = (
+    "models/test_attach.py",
+    "orders/test_mistakes.py",
+    "integrations/test_learning.py",
+)
 MUTANTS = [
     # Orders: scans
     Mutant("orders/scans.py", "_sorted_by(r + c, r)", "_sorted_by(r + c, c)", SCANS),
@@ -76,6 +81,21 @@ MUTANTS = [
     Mutant("orders/scans.py", "2 * _length(a) > 3 * _length(b)", "2 * _length(a) < 3 * _length(b)", SCANS),
     Mutant("orders/scans.py", "(_length(half) % 2 == 1)", "(_length(half) % 2 == 0)", SCANS),
     Mutant("orders/scans.py", "if rows < 1 or columns < 1:", "if rows < 0 or columns < 0:", SCANS),
+    # Others' models and loops
+    Mutant("models/attach.py", "slot_of = invert(self._now)", "slot_of = self._now", ATTACH),
+    Mutant("models/attach.py", "order.gather(1, kept)", "kept", ATTACH),
+    Mutant("models/attach.py", "with torch.enable_grad():", "with torch.no_grad():", ATTACH),
+    Mutant("models/attach.py", "if not training:", "if training:", ATTACH),
+    Mutant("models/positions.py", "order + prefix]", "order]", ATTACH),
+    Mutant(
+        "models/positions.py", "rotation[order.to(rotation.device)]", "rotation.expand(1, -1, -1)", ATTACH
+    ),
+    Mutant("models/places.py", "registers.shape[1]", "1", ATTACH),
+    Mutant("models/indifference.py", "module.training = mode", "module.training = True", ATTACH),
+    Mutant("orders/mistakes.py", "step < self.step", "step > self.step", MISTAKES),
+    Mutant("orders/signal.py", "mean_power - share * noise", "mean_power", MISTAKES),
+    Mutant("integrations/learning.py", "/= scaler.get_scale()", "*= scaler.get_scale()", LEARNING),
+    Mutant("integrations/learning.py", "if logits.grad.isfinite().all():", "if True:", LEARNING),
     # Orders: reading and comparing them
     Mutant("orders/read.py", "index_select(1, order)", "index_select(1, invert(order))", ORDER),
     Mutant("orders/read.py", "tokens.gather(1, order[:", "tokens.gather(1, invert(order)[:", ORDER),

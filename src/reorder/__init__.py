@@ -20,6 +20,7 @@ PUBLIC = {  # where each public name lives
     "PlackettLuce": "reorder.orders.policy",
     "OrderLearner": "reorder.orders.learner",
     "read": "reorder.orders.read",
+    "attach": "reorder.models.attach",
     "load_order": "reorder.orders.files",
     "save_order": "reorder.orders.files",
     "bootstrap_sem": "reorder.runs.statistics",
