@@ -77,11 +77,18 @@ def sees_all(name: str) -> Experiment:
     return replace(base, model=replace(base.model, name=name, options={"dropout": 0.0}))
 
 
+def clutter() -> Experiment:
+    """The demo on a smaller canvas, for a smaller model."""
+    base = stream(7, 8)
+    model = replace(base.model, image_size=32, patch_size=4)
+    return replace(base, model=model, data=demo().data)
+
+
 PROBLEMS: dict[str, Callable[[], Experiment]] = {
-    "clutter": demo,
-    "reach 8": lambda: stream(7, 4),
-    "reach 16": lambda: stream(7, 8),
-    "reach 32": lambda: stream(7, 16),
+    "clutter": clutter,
+    "reach 6": lambda: stream(7, 3),
+    "reach 14": lambda: stream(7, 7),
+    "reach 30": lambda: stream(7, 15),
     "reach all": lambda: stream(7, None),
     "no gain, vit": lambda: sees_all("vit"),
     "no gain, xl": lambda: sees_all("transformer_xl"),

@@ -172,7 +172,7 @@ class Curriculum(NamedTuple):
 
 
 PAPERS = Curriculum(0.15, 0.30, "row")  # N = 15 and M = 30 of 100 epochs
-OURS = Curriculum(0.05, 0.25, "random")
+OURS = Curriculum(0.05, 0.40, "random")
 ESTIMATORS = {
     "paper": PAPERS,
     "exact": PAPERS,

@@ -16,7 +16,7 @@ from reorder import OrderLearner
 from reorder.config import build
 from reorder.experiments.presets import digits
 from reorder.orders.distances import kendall_tau
-from reorder.orders.learner import REACH, FixedOrder, RandomOrder, step_generator
+from reorder.orders.learner import FixedOrder, RandomOrder, step_generator
 from reorder.orders.named import random_order
 from reorder.orders.order import invert
 from reorder.orders.straight_through import Sampled
@@ -380,7 +380,7 @@ def test_a_learner_can_be_saved_whole():
     torch.save(learner, file)
     file.seek(0)
     copy = torch.load(file, weights_only=False)
-    assert torch.equal(copy.sample(3), learner.sample(3))
+    assert torch.equal(copy.sample(3).order, learner.sample(3).order)
 
 
 def test_the_noise_of_orders_is_not_that_of_dropout():
@@ -410,14 +410,14 @@ def test_an_unknown_start_of_the_baseline_is_named():
 # Straight-through and paired learners
 
 
-@pytest.mark.parametrize("estimator", ["straight-through", "paired"])
-def test_a_learner_starts_at_its_start_with_noise_as_wide_as_its_logits(estimator):
+@pytest.mark.parametrize(("estimator", "spread"), [("straight-through", 2), ("paired", 1)])
+def test_a_learner_starts_at_its_start_with_noise_about_as_wide_as_its_logits(estimator, spread):
     learner = OrderLearner((7, 7), "column", total_steps=1000, estimator=estimator)
     column = reorder.scan("column", 7, 7)
     assert torch.equal(learner.order(), column)
     # Gumbel noise at temperature 0.2 has a deviation of 0.2 * pi / sqrt(6); the logits are its quantiles.
     logits = learner.policy.logits.detach()
-    assert logits.std().item() == pytest.approx(0.2 * math.pi / 6**0.5, rel=0.1)
+    assert logits.std().item() == pytest.approx(spread * 0.2 * math.pi / 6**0.5, rel=0.1)
     drawn = [learner.sample(step) for step in range(50, 300)]  # in the policy stage
     orders = torch.cat([getattr(each, "order", each).view(-1, 49) for each in drawn])
     taus = [kendall_tau(order, column) for order in orders]
@@ -433,14 +433,14 @@ def test_a_learner_starts_at_a_random_order_by_its_seed_unless_told_otherwise():
 
 def test_warm_up_and_policy_read_in_random_orders_and_the_rest_in_the_one_found():
     learner = OrderLearner((3, 3), "spiral", total_steps=100, seed=1)
-    assert [learner.stage(step) for step in (0, 4, 5, 29, 30)] == ["warm-up"] * 2 + ["policy"] * 2 + [
+    assert [learner.stage(step) for step in (0, 4, 5, 44, 45)] == ["warm-up"] * 2 + ["policy"] * 2 + [
         "frozen"
     ]
     assert [learner.temperature(step) for step in (0, 5)] == [0.2, 0.2]
-    assert learner.temperature(17) == pytest.approx(0.2 * 13 / 25)  # 12 of the 25 steps are over
-    assert learner.temperature(30) == 0
-    assert all(isinstance(learner.sample(step), torch.Tensor) for step in (0, 4, 30, 99))
-    assert all(isinstance(learner.sample(step), Sampled) for step in (5, 29))
+    assert learner.temperature(17) == pytest.approx(0.2 * 28 / 40)  # 12 of the 40 steps are over
+    assert learner.temperature(45) == 0
+    assert all(isinstance(learner.sample(step), torch.Tensor) for step in (0, 4, 45, 99))
+    assert all(isinstance(learner.sample(step), Sampled) for step in (5, 44))
     assert len({tuple(learner.sample(step).tolist()) for step in range(5)}) > 3
     assert torch.equal(learner.sample(99), learner.order())
     fixed_warm_up = OrderLearner((3, 3), "spiral", total_steps=100, warmup_order="init")
@@ -487,7 +487,7 @@ def test_the_learning_rate_lets_a_logit_move_by_a_few_temperatures_however_long_
     for steps in (100, 10_000):
         learner = OrderLearner((3, 3), total_steps=steps)
         policy_steps = learner.stop_step - learner.start_step
-        assert learner.learning_rate * policy_steps == pytest.approx(REACH * 0.2)
+        assert learner.learning_rate * policy_steps == pytest.approx(8 * 0.2)
     # the paper's 1e-4, in 100 epochs of 250 steps
     paper = OrderLearner((3, 3), total_steps=25_000, estimator="paper")
     assert paper.learning_rate == pytest.approx(1e-4)

@@ -27,8 +27,10 @@ from reorder.orders.straight_through import Sampled
 # B images, N patches, K orders
 
 WARMUP_ORDERS = ("row", "init", "random")
-SPREAD = 1.0  # temperatures: how far apart the logits of a start are, for noise that mixes near patches
-REACH = 5.0  # temperatures that a logit may move by while the policy learns
+# Temperatures: how far apart the logits of a start are, so that noise mixes patches that are read near each
+# other; and how far a logit may move while the policy learns.
+SPREADS = {"paired": 1.0, "straight-through": 2.0}
+REACHES = {"paired": 5.0, "straight-through": 8.0}
 PAPERS_REACH = 0.75  # of the range from first to last patch: 1e-4 in 30 epochs of 250 steps of 5,120 images
 WIDEST, NARROWEST = 1.8, 0.18  # temperatures: the width of straight-through reading at the start and the end
 
@@ -168,7 +170,9 @@ class OrderLearner(nn.Module):
             self.estimator = Reinforce(estimator, start_at_zero=baseline_start == "zero")
         else:
             self.estimator = Paired(orders_per_image) if estimator == "paired" else StraightThrough()
-            self.policy = PlackettLuce(scattered(start, SPREAD * peak_temperature))
+            self.policy = PlackettLuce(scattered(start, SPREADS[estimator] * peak_temperature))
+        # In the units of the logits.
+        self.reach = PAPERS_REACH if self.reinforces else REACHES[estimator] * peak_temperature
         self.register_buffer("first", named_order("row", grid) if self.warmup_order == "row" else start)
         self.register_buffer("start", start, persistent=False)
         self.start_step, self.stop_step = curriculum.stage_steps(total_steps, warmup, policy)
@@ -190,11 +194,10 @@ class OrderLearner(nn.Module):
         """What to give Adam for the logits, which moves one by about its rate in a step.
 
         It bounds how far a logit can move in the policy stage, whatever the scale of the losses and the
-        length of the run: by REACH temperatures, or, for REINFORCE, as far as by the paper's 1e-4 in its
+        length of the run: by some temperatures, or, for REINFORCE, as far as by the paper's 1e-4 in its
         7,500 steps.
         """
-        reach = PAPERS_REACH if self.reinforces else REACH * self.peak_temperature
-        return reach / max(1, self.stop_step - self.start_step)
+        return self.reach / max(1, self.stop_step - self.start_step)
 
     def stage(self, step: int) -> str:
         """warm-up, policy or frozen."""
