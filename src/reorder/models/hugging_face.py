@@ -42,18 +42,18 @@ def hugging_face(
     for option, value in (("pretrained", pretrained), ("slot_positions", slot_positions)):
         if not isinstance(value, bool):
             raise ValueError(f"option {option!r} of model {name} must be true or false, got {value!r}")
-    library, where = _library(), name.removeprefix("hf:")
+    library, where = transformers_library(), name.removeprefix("hf:")
     config = _configuration(library, where, size, length, settings, pretrained)
     if hasattr(config, "rescale_every"):
         config.rescale_every = 0  # RWKV would halve weights for evaluation, and a checkpoint save them halved
     try:
         if pretrained and torch.get_default_device().type != "meta":
-            with _quiet_hub():
+            with quiet_hub():
                 model = library.AutoModel.from_pretrained(where, config=config, dtype=torch.float32)
         else:
             model = library.AutoModel.from_config(config)
     except Exception as error:  # of the library, of the hub, or of a module whose numbers do not fit
-        raise ValueError(f"cannot build {name}: {_line(error)}") from None
+        raise ValueError(f"cannot build {name}: {line_of(error)}") from None
     if not takes_embeddings(model):
         raise ValueError(f"{name} does not read tokens: {type(model).__name__} has no argument inputs_embeds")
     if not slot_positions:
@@ -105,7 +105,7 @@ def _configuration(
         changed = {own.get(key, key): value for key, value in (start | settings).items()}
         return config_class(**(found | changed))
     except Exception as error:  # the library's own kinds
-        raise ValueError(f"hf:{where}: {_line(error)}") from None
+        raise ValueError(f"hf:{where}: {line_of(error)}") from None
 
 
 def _found(library: Any, where: str, pretrained: bool) -> dict[str, Any]:
@@ -115,17 +115,17 @@ def _found(library: Any, where: str, pretrained: bool) -> dict[str, Any]:
     if "/" not in where and not Path(where).exists() and not pretrained:
         raise ValueError(expected)
     try:
-        with _quiet_hub():
+        with quiet_hub():
             found = dict(library.PretrainedConfig.get_config_dict(where)[0])
     except Exception as error:  # no such file or repository, no network, no JSON
-        raise ValueError(f"{expected}: {_line(error)}") from None
+        raise ValueError(f"{expected}: {line_of(error)}") from None
     if (kind := found.get("model_type")) not in library.CONFIG_MAPPING:
         raise ValueError(f"hf:{where}: its model_type is {kind!r}, which is not known here")
     return found
 
 
 @contextmanager
-def _quiet_hub() -> Iterator[None]:
+def quiet_hub() -> Iterator[None]:
     """No line for every failed attempt to reach the hub."""
     hub = logging.getLogger("huggingface_hub")
     level = hub.level
@@ -167,7 +167,7 @@ def _without_words(usual: Any) -> dict[str, Any]:
     return {key: value for key, value in found.items() if getattr(usual, key, None) is not None}
 
 
-def _library() -> Any:
+def transformers_library() -> Any:
     try:
         import transformers
     except ImportError:
@@ -175,5 +175,5 @@ def _library() -> Any:
     return transformers
 
 
-def _line(error: BaseException) -> str:
+def line_of(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
