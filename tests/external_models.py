@@ -188,14 +188,15 @@ def hugging_face_models():
         "hf-beit": ("Beit", {"use_relative_position_bias": True, **bias}),
         "hf-beit-shared-bias": ("Beit", {"use_shared_relative_position_bias": True, **bias}),
         "hf-siglip": ("Siglip", {}),
+        "hf-clip": ("CLIP", {}),
     }
     return {name: partial(_make, transformers, kind, {**small, **own}) for name, (kind, own) in kinds.items()}
 
 
 def _make(transformers, kind, settings):
     """A classifier whose weights are random, those that start at zero too."""
-    if kind == "Siglip":
-        config = transformers.SiglipConfig(vision_config=settings)
+    if kind in ("Siglip", "CLIP"):
+        config = getattr(transformers, f"{kind}Config")(vision_config=settings)
     else:
         config = getattr(transformers, f"{kind}Config")(**settings)
     if kind == "DINOv3ViT":

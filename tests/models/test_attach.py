@@ -96,7 +96,7 @@ def test_the_special_tokens_of_each_family_are_counted():
     counted = {name: find_place(made(name)).prefix for name in MODELS}
     expected = {"timm-vit": 1, "timm-deit": 2, "timm-registers": 3, "timm-no-class": 0, "timm-eva": 1}
     expected |= {"hf-vit": 1, "hf-deit": 2, "hf-dinov2": 1, "hf-dinov2-registers": 3, "hf-dinov3": 3}
-    expected |= {"hf-beit": 1, "hf-beit-shared-bias": 1, "hf-siglip": 0}
+    expected |= {"hf-beit": 1, "hf-beit-shared-bias": 1, "hf-siglip": 0, "hf-clip": 1}
     assert counted == expected
     assert {find_place(made(name)).grid for name in MODELS} == {GRID}
 
