@@ -53,6 +53,11 @@ EVALUATE, RESULTS, COMPARISONS, GAINS = (
     "report/test_gains.py",
 )
 COMPARISON = "experiments/test_comparison.py"
+EXTERNAL, PUBLISHED, SENSITIVITY = (
+    "models/test_external.py",
+    "models/test_published.py",
+    "report/test_sensitivity.py",
+)
 SEGMENT_ATTENTION = "models/kernels/segment_attention.py"
 SEGMENTS = "models/kernels/test_segment_attention.py"
 WINDOW = "models/kernels/test_sliding_window.py"
@@ -532,6 +537,42 @@ MUTANTS = [
         "_part(split, shuffled), _part(split, shuffled[:count])",
         "data/test_memory.py",
     ),
+    Mutant(
+        "models/external.py",
+        "mixed = self.run(move_class_token(tokens, self.readout))",
+        "mixed = self.run(tokens)",
+        EXTERNAL,
+    ),
+    Mutant(
+        "models/external.py",
+        '{"use_cache": False} if',
+        '{"use_cache": True} if',
+        EXTERNAL,
+    ),
+    Mutant(
+        "models/external.py",
+        "torch.stack([-tokens[0], tokens[1]])",
+        "torch.stack([tokens[0], tokens[1]])",
+        EXTERNAL,
+    ),
+    Mutant("models/hugging_face.py", "nn.init.zeros_(table.weight)", "pass", EXTERNAL),
+    Mutant("models/hugging_face.py", "config.rescale_every = 0", "pass", EXTERNAL),
+    Mutant("models/hugging_face.py", "(start | settings)", "(settings | start)", EXTERNAL),
+    Mutant("models/published.py", 'move_class_token_back(value, "middle")', "value", PUBLISHED),
+    Mutant(
+        "models/published.py",
+        'SUFFIXES = ("", "_b", "_c", "_c_b")',
+        'SUFFIXES = ("", "_b", "_c_b", "_c")',
+        PUBLISHED,
+    ),
+    Mutant(
+        "models/published.py", 'state = checkpoint["model_ema"]', 'state = checkpoint["model"]', PUBLISHED
+    ),
+    Mutant("models/published.py", "weights_only=True", "weights_only=False", PUBLISHED),
+    Mutant("models/mamba.py", "mixed = mixed / len(self.scans)", "mixed = mixed / 4", "models/test_mamba.py"),
+    Mutant("models/mamba.py", "math.ceil(width / 16)", "math.ceil(inner / 16)", "models/test_published.py"),
+    Mutant("report/sensitivity.py", "reading.fixed.copy_(order)", "pass", SENSITIVITY),
+    Mutant("report/sensitivity.py", "- mean) / deviation", ") / deviation", SENSITIVITY),
 ]
 
 

@@ -16,6 +16,7 @@ PUBLIC = {  # where each public name lives
     "scan": "reorder.orders.scans",
     "Classifier": "reorder.models.classifier",
     "create_model": "reorder.models.classifier",
+    "load_weights": "reorder.models.published",
     "PlackettLuce": "reorder.orders.policy",
     "OrderLearner": "reorder.orders.learner",
     "read": "reorder.orders.read",

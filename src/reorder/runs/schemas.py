@@ -42,7 +42,10 @@ POLICIES = ("none", "noise", "global", "random")
 LARGEST_POLICY = 2**27  # bytes; 300 epochs of 4,096 patches have 6 million
 
 SUMMARY = {
-    "model": one_of(BACKBONES),
+    "model": Rule(
+        f"one of {', '.join(BACKBONES)}, hf:...",
+        lambda value: isinstance(value, str) and (value in BACKBONES or value.startswith("hf:")),
+    ),
     "size": TEXT,
     "grid": list_of(whole(1), 2),
     "scan": TEXT,
