@@ -100,6 +100,7 @@ def arms(base: Experiment) -> dict[str, Planned]:
     base = replace(base, train=replace(base.train, compare=False))
     found = {scan: Planned(with_order(base, scan)) for scan in (*reorder.SCANS, "random")}
     found["equal noise"] = Planned(with_order(base, "random", "noise"))
+    found["straight-through from row"] = Planned(with_order(base, "row", "global"))
     for estimator in ESTIMATORS:
         start = "row" if ESTIMATORS[estimator] is PAPERS else "random"
         order = replace(base.order, scan=start, policy="global", estimator=estimator)
