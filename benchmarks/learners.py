@@ -77,8 +77,15 @@ def sees_all(name: str) -> Experiment:
     return replace(base, model=replace(base.model, name=name, options={"dropout": 0.0}))
 
 
+def clutter() -> Experiment:
+    """The demo on a smaller canvas, for a smaller model."""
+    base = stream(7, 8)
+    model = replace(base.model, image_size=32, patch_size=4)
+    return replace(base, model=model, data=demo().data)
+
+
 PROBLEMS: dict[str, Callable[[], Experiment]] = {
-    "clutter": demo,
+    "clutter": clutter,
     "reach 8": lambda: stream(7, 4),
     "reach 16": lambda: stream(7, 8),
     "reach 32": lambda: stream(7, 16),
@@ -93,6 +100,7 @@ def arms(base: Experiment) -> dict[str, Planned]:
     base = replace(base, train=replace(base.train, compare=False))
     found = {scan: Planned(with_order(base, scan)) for scan in (*reorder.SCANS, "random")}
     found["equal noise"] = Planned(with_order(base, "random", "noise"))
+    found["straight-through from row"] = Planned(with_order(base, "row", "global"))
     for estimator in ESTIMATORS:
         start = "row" if ESTIMATORS[estimator] is PAPERS else "random"
         order = replace(base.order, scan=start, policy="global", estimator=estimator)

@@ -53,6 +53,11 @@ EVALUATE, RESULTS, COMPARISONS, GAINS = (
     "report/test_gains.py",
 )
 COMPARISON = "experiments/test_comparison.py"
+EXTERNAL, PUBLISHED, SENSITIVITY = (
+    "models/test_external.py",
+    "models/test_published.py",
+    "report/test_sensitivity.py",
+)
 SEGMENT_ATTENTION = "models/kernels/segment_attention.py"
 SEGMENTS = "models/kernels/test_segment_attention.py"
 WINDOW = "models/kernels/test_sliding_window.py"
@@ -67,6 +72,11 @@ CANDIDATES, BUDGET, SEARCH = (
     "experiments/test_budget.py",
     "experiments/test_search.py",
 )
+ATTACH, MISTAKES, LEARNING = (
+    "models/test_attach.py",
+    "orders/test_mistakes.py",
+    "integrations/test_learning.py",
+)
 MUTANTS = [
     # Orders: scans
     Mutant("orders/scans.py", "_sorted_by(r + c, r)", "_sorted_by(r + c, c)", SCANS),
@@ -76,6 +86,21 @@ MUTANTS = [
     Mutant("orders/scans.py", "2 * _length(a) > 3 * _length(b)", "2 * _length(a) < 3 * _length(b)", SCANS),
     Mutant("orders/scans.py", "(_length(half) % 2 == 1)", "(_length(half) % 2 == 0)", SCANS),
     Mutant("orders/scans.py", "if rows < 1 or columns < 1:", "if rows < 0 or columns < 0:", SCANS),
+    # Others' models and loops
+    Mutant("models/attach.py", "slot_of = invert(self._now)", "slot_of = self._now", ATTACH),
+    Mutant("models/attach.py", "order.gather(1, kept)", "kept", ATTACH),
+    Mutant("models/attach.py", "with torch.enable_grad():", "with torch.no_grad():", ATTACH),
+    Mutant("models/attach.py", "if not training:", "if training:", ATTACH),
+    Mutant("models/positions.py", "order + prefix]", "order]", ATTACH),
+    Mutant(
+        "models/positions.py", "rotation[order.to(rotation.device)]", "rotation.expand(1, -1, -1)", ATTACH
+    ),
+    Mutant("models/places.py", "registers.shape[1]", "1", ATTACH),
+    Mutant("models/indifference.py", "module.training = mode", "module.training = True", ATTACH),
+    Mutant("orders/mistakes.py", "step < self.step", "step > self.step", MISTAKES),
+    Mutant("orders/signal.py", "mean_power - share * noise", "mean_power", MISTAKES),
+    Mutant("integrations/learning.py", "/= scaler.get_scale()", "*= scaler.get_scale()", LEARNING),
+    Mutant("integrations/learning.py", "if logits.grad.isfinite().all():", "if True:", LEARNING),
     # Orders: reading and comparing them
     Mutant("orders/read.py", "index_select(1, order)", "index_select(1, invert(order))", ORDER),
     Mutant("orders/read.py", "tokens.gather(1, order[:", "tokens.gather(1, invert(order)[:", ORDER),
@@ -512,6 +537,42 @@ MUTANTS = [
         "_part(split, shuffled), _part(split, shuffled[:count])",
         "data/test_memory.py",
     ),
+    Mutant(
+        "models/external.py",
+        "mixed = self.run(move_class_token(tokens, self.readout))",
+        "mixed = self.run(tokens)",
+        EXTERNAL,
+    ),
+    Mutant(
+        "models/external.py",
+        '{"use_cache": False} if',
+        '{"use_cache": True} if',
+        EXTERNAL,
+    ),
+    Mutant(
+        "models/external.py",
+        "torch.stack([-tokens[0], tokens[1]])",
+        "torch.stack([tokens[0], tokens[1]])",
+        EXTERNAL,
+    ),
+    Mutant("models/hugging_face.py", "nn.init.zeros_(table.weight)", "pass", EXTERNAL),
+    Mutant("models/hugging_face.py", "config.rescale_every = 0", "pass", EXTERNAL),
+    Mutant("models/hugging_face.py", "(start | settings)", "(settings | start)", EXTERNAL),
+    Mutant("models/published.py", 'move_class_token_back(value, "middle")', "value", PUBLISHED),
+    Mutant(
+        "models/published.py",
+        'SUFFIXES = ("", "_b", "_c", "_c_b")',
+        'SUFFIXES = ("", "_b", "_c_b", "_c")',
+        PUBLISHED,
+    ),
+    Mutant(
+        "models/published.py", 'state = checkpoint["model_ema"]', 'state = checkpoint["model"]', PUBLISHED
+    ),
+    Mutant("models/published.py", "weights_only=True", "weights_only=False", PUBLISHED),
+    Mutant("models/mamba.py", "mixed = mixed / len(self.scans)", "mixed = mixed / 4", "models/test_mamba.py"),
+    Mutant("models/mamba.py", "math.ceil(width / 16)", "math.ceil(inner / 16)", "models/test_published.py"),
+    Mutant("report/sensitivity.py", "reading.fixed.copy_(order)", "pass", SENSITIVITY),
+    Mutant("report/sensitivity.py", "- mean) / deviation", ") / deviation", SENSITIVITY),
 ]
 
 

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src/reorder"
-STAGES = ("config", "orders", "data", "models", "prior", "runs", "training", "experiments", "report", "cli")
+STAGES = (
+    "config", "orders", "data", "models", "integrations", "prior", "runs", "training", "experiments",
+    "report", "cli",
+)  # fmt: skip
 FILES = sorted(SOURCE.rglob("*.py"))
 
 

@@ -51,6 +51,17 @@ class Model:
         if len(set(sides)) == 1:
             self.image_size = sides[0]  # [8, 8] is 8, so that both are one run
         _at_least("model.patch_size", self.patch_size, 1)
+        path = self.name.removeprefix("hf:")
+        if path != self.name and ("/" in path or path.endswith(".json")) and Path(path).exists():
+            self.name = f"hf:{_absolute('model.name', path)}"
+
+    @property
+    def label(self) -> str:
+        """The name in a few words: of a configuration file, that of its directory or its own."""
+        path = Path(self.name.removeprefix("hf:"))
+        if not path.is_absolute():
+            return self.name
+        return f"hf:{path.parent.name if path.name == 'config.json' else path.stem}"
 
     @property
     def image_shape(self) -> tuple[int, int]:

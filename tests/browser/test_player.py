@@ -177,6 +177,7 @@ def test_of_many_patches_a_stretch_of_the_path_is_drawn_over_the_colours_of_the_
     page.write_page(tmp_path / "index.html", page.Page("Orders", [], [], [], collect([run]).results))
     tab = opened(path=tmp_path / "index.html")
     order = order_at(run, -1)
+    assert tab.inner_text("#at-slot") == "slot 119 of 119"  # opens where the path ends
     tab.locator("#slot").fill("30")
     cells, opacities, ends = drawn_path(tab)
     assert cells == [(patch % 12, patch // 12) for patch in order]

@@ -126,6 +126,19 @@ def test_a_survivor_goes_on_in_its_own_directory_and_others_lose_their_checkpoin
         assert len(kept) == len(rung.scores)
 
 
+def test_those_that_go_on_have_their_checkpoints_until_they_do(tmp_path):
+    pretended, went_on = pretend(late), []
+
+    def train(tasks):
+        for task in tasks:
+            if task.directory.path.parent.name == "candidates" and task.directory.path.exists():
+                went_on.append((task.directory.path / "checkpoints").exists())
+        pretended(tasks)
+
+    search = run_search(asked(tmp_path / "s"), train, None, QUIET)
+    assert went_on == [True] * sum(len(rung.scores) for rung in search.rungs if rung.source == BEST)
+
+
 def test_the_verdict_is_by_the_validation_images_of_runs_in_full(finished):
     search = finished.search
     arms = {arm.name: arm for arm in search.arms}

@@ -104,7 +104,7 @@ def _value(random: Random) -> tuple[str, bytes, str]:
     value = random.choice([*wrong, *table[key][1]] if table is not TRUTH else wrong)
     section, _, name = key.partition(".")
     expect = REFUSE
-    if value == "" and table is WHOLE and "null" in table[key][0]:
+    if value == "" and table is not TRUTH and "null" in table[key][0]:
         expect = ACCEPT  # no value in a file is null, which these keys take
     return f"{key}: {value[:60]}", f"{section}:\n  {name}: {value}\n".encode(), expect
 

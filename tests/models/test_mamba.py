@@ -44,10 +44,10 @@ def test_parameters(size: str, total: int, outside: int) -> None:
 def literal_mixer(mixer: Mixer, image: np.ndarray, sequences: list[list[int]]) -> np.ndarray:
     """The mixer for one image (L, D): every scan visits the slots of its sequence, one after the other."""
     weights = {name: parameter.detach().numpy() for name, parameter in mixer.named_parameters()}
-    width = image.shape[1]
+    width = weights["out_proj.weight"].shape[1]
     both = image @ weights["in_proj.weight"].T
     x, z = both[:, :width], both[:, width:]
-    mixed = np.zeros_like(image)
+    mixed = np.zeros((len(image), width))
     for i, sequence in enumerate(sequences):
         w = {
             name.removeprefix(f"scans.{i}."): value
@@ -79,9 +79,11 @@ def four_sequences(rows: int, columns: int) -> list[list[int]]:
 
 
 def literal_backbone(model: Any, batch: Tensor, sequences: list[list[list[int]]]) -> np.ndarray:
-    """Blocks and final LayerNorm around literal_mixer; `sequences` has one list per image."""
+    """Blocks and final norm around literal_mixer; `sequences` has one list per image."""
 
-    def norm(rows: np.ndarray, layer: torch.nn.LayerNorm) -> np.ndarray:
+    def norm(rows: np.ndarray, layer: Any) -> np.ndarray:
+        if isinstance(layer, torch.nn.RMSNorm):
+            return rows / np.sqrt((rows**2).mean(1, keepdims=True) + 1e-5) * layer.weight.detach().numpy()
         rows = (rows - rows.mean(1, keepdims=True)) / np.sqrt(rows.var(1, keepdims=True) + layer.eps)
         return rows * layer.weight.detach().numpy() + layer.bias.detach().numpy()
 
@@ -89,6 +91,8 @@ def literal_backbone(model: Any, batch: Tensor, sequences: list[list[list[int]]]
     for rows, visited in zip(batch.numpy(), sequences, strict=True):
         for block in model.blocks:
             rows = rows + literal_mixer(block.mixer, norm(rows, block.norm1), visited)
+            if block.mlp is None:
+                continue
             w = {name: parameter.detach().numpy() for name, parameter in block.mlp.named_parameters()}
             inner = norm(rows, block.norm2)
             gate, value = (inner @ w[f"{name}.weight"].T + w[f"{name}.bias"] for name in ("w1", "w2"))
@@ -97,10 +101,11 @@ def literal_backbone(model: Any, batch: Tensor, sequences: list[list[list[int]]]
     return np.stack(outputs)
 
 
-@pytest.mark.parametrize("scans", [4, 1])
-def test_mixer_is_the_loops(scans: int) -> None:
+@pytest.mark.parametrize("expand", [1, 2])
+@pytest.mark.parametrize("scans", [4, 2, 1])
+def test_mixer_is_the_loops(scans: int, expand: int) -> None:
     torch.manual_seed(1)
-    mixer = Mixer(SMALL.width, depth=3, scans=scans).double()
+    mixer = Mixer(SMALL.width, depth=3, scans=scans, expand=expand).double()
     sequences = four_sequences(3, 5)
     visits = torch.tensor(sequences[2]) if scans == 4 else None
     expected = [literal_mixer(mixer, image, sequences[:scans]) for image in tokens().numpy()]
@@ -125,6 +130,25 @@ def test_the_class_token_is_scanned_where_the_readout_says(readout: str, before:
     sequences = [forward, forward[::-1], vertical, vertical[::-1]][:scans]
     expected = literal_backbone(model, tokens(), [sequences] * 2)
     np.testing.assert_allclose(model(tokens()).detach(), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+@pytest.mark.parametrize("mlp", [True, False])
+def test_vims_blocks_are_the_loops(norm: str, mlp: bool) -> None:
+    model = build(None, scans=2, expand=2, norm=norm, mlp=mlp, readout="middle")
+    for module in model.modules():
+        if isinstance(module, torch.nn.RMSNorm | torch.nn.LayerNorm):
+            torch.nn.init.uniform_(module.weight, 0.5, 2.0)
+    forward = [*range(1, 8), 0, *range(8, 16)]
+    expected = literal_backbone(model, tokens(), [[forward, forward[::-1]]] * 2)
+    np.testing.assert_allclose(model(tokens()).detach(), expected, rtol=0, atol=1e-10)
+    assert (torch.Size([2, 16, 20]), mlp) == (model(tokens()).shape, hasattr(model.blocks[0].mlp, "w1"))
+
+
+def test_pooled_patches_are_those_around_a_class_token_in_the_middle() -> None:
+    middle, pooled = (build(readout="middle", pool=pool)(tokens()).detach() for pool in (False, True))
+    assert torch.equal(middle[:, 1:], pooled[:, 1:])
+    np.testing.assert_allclose(pooled[:, 0], middle[:, 1:].numpy().mean(1), rtol=0, atol=1e-12)
 
 
 def test_the_mean_readout_is_the_mean_of_the_patches() -> None:
@@ -248,8 +272,12 @@ def test_training_draws_dropout_and_drop_path() -> None:
 
 
 def test_bad_options_and_inputs() -> None:
-    with pytest.raises(ValueError, match="scans must be 1 or 4, got 2"):
-        build(scans=2)
+    with pytest.raises(ValueError, match="scans must be 1, 2 or 4, got 3"):
+        build(scans=3)
+    with pytest.raises(ValueError, match=r"unknown norm 'batch'; choose from \['layer', 'rms'\]"):
+        build(norm="batch")
+    with pytest.raises(ValueError, match="expand must be at least 1, got 0"):
+        build(expand=0)
     with pytest.raises(ValueError, match=r"unknown vertical 'both'; choose from \['grid', 'order'\]"):
         build(vertical="both")
     with pytest.raises(ValueError, match="four scans need a grid"):

@@ -1,5 +1,7 @@
 """Figures: that they show the numbers and paths they are given."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,18 @@ def test_paths_are_drawn_from_slot_to_slot():
     start, stop = (np.asarray(dots.get_offsets())[0].tolist() for dots in axes.collections)
     assert (start, stop) == ([0, 0], [3, 2])
     assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first row is at the top
+
+
+def test_of_a_long_path_that_jumps_about_the_last_slots_are_drawn():
+    order = np.random.default_rng(0).permutation(144)
+    initial, found = figures.order_figure(np.arange(144), order, (12, 12)).axes[:2]
+    assert len(initial.lines[0].get_xdata()) == 144  # a scan can be followed
+    assert not found.lines
+    drawn = [segment.tolist() for segment in found.collections[0].get_segments()]
+    patches = [[patch % 12, patch // 12] for patch in order[-17:].tolist()]
+    assert drawn == [list(step) for step in pairwise(patches)]
+    assert np.all(np.diff(found.collections[0].get_alpha()) > 0)  # the newest is darkest
+    assert found.get_title() == "learned order, its last 16 of 144 slots"
 
 
 def test_slot_maps_hold_the_inverse_of_the_order():

@@ -12,7 +12,10 @@ from reorder.runs.paths import check_run
 
 def evaluate(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN | A B", help="A run to evaluate, or two to compare.")
+        list[Path],
+        typer.Argument(
+            metavar="RUN | A B", help="A run to evaluate, or two to compare; hf:, timm: with --sensitivity."
+        ),
     ],
     order: Annotated[Path | None, typer.Option(help="Order file to read in; default: the run's own.")] = None,
     data: Annotated[
@@ -35,8 +38,14 @@ def evaluate(
     Example: `reorder evaluate runs/spiral-1 --sensitivity` (how well it reads in other orders than its own)
 
     Example: `reorder evaluate runs/spiral-1 runs/row`
+
+    Example: `reorder evaluate hf:google/vit-base-patch16-224 --sensitivity --data root=DIR` (does a trained
+    classifier of Hugging Face, or of timm as `timm:NAME`, care about the order? Without --data, on noise)
     """
     _check(runs, order, data or [], sensitivity)
+    if _is_external(runs[0]):
+        _pretrained_sensitivity(str(runs[0]), data or [])
+        return
     from reorder.data.progress import Display
     from reorder.data.ranks import join
     from reorder.report.evaluation import (
@@ -65,6 +74,21 @@ def evaluate(
     Display().say(describe_difference(a, b, compare_runs(a, b)))
 
 
+def _is_external(run: Path) -> bool:
+    """Is it a model that others have trained?"""
+    return str(run).startswith(("hf:", "timm:"))
+
+
+def _pretrained_sensitivity(name: str, data: list[str]) -> None:
+    from reorder.data.progress import Display
+    from reorder.report.sensitivity import pretrained_sensitivity
+    from reorder.report.tables import terminal_table
+
+    table, display = pretrained_sensitivity(name, data), Display()
+    display.console.print(terminal_table(table))
+    display.say(table.caption)
+
+
 def _check(runs: list[Path], order: Path | None, data: list[str], sensitivity: bool) -> None:
     """Refuse what is not there, or does not go together."""
     if len(runs) > 2:
@@ -73,12 +97,16 @@ def _check(runs: list[Path], order: Path | None, data: list[str], sensitivity: b
         raise ValueError(
             "--order, --data and --sensitivity are for one run; repeat --data for each key=value"
         )
+    external = [str(run) for run in runs if _is_external(run)]
+    if external and (len(runs) > 1 or not sensitivity):
+        raise ValueError(f"{external[0]} is no run: it can only be tried alone, with --sensitivity")
     if sensitivity and order is not None:
         raise ValueError("--sensitivity chooses its own orders; leave --order away")
     check_changes(data)
     if len(runs) == 2 and runs[0].resolve() == runs[1].resolve():
         raise ValueError(f"{runs[0]} and {runs[1]} are the same run; give another one to compare it with")
     for run in runs:
-        check_run(run)
+        if not external:
+            check_run(run)
     if order is not None:
         check_order_file(order)

@@ -36,8 +36,9 @@ def parse(arguments: list[str]) -> tuple[Experiment, str]:
 def check_names(experiment: Experiment) -> None:
     """Refuse names that do not exist, and patches that do not fit, before anything slow is imported."""
     model, data, scan = experiment.model, experiment.data.name, experiment.order.scan
-    if model.name not in MODELS:
-        raise ValueError(f"unknown model {model.name!r}; choose from {', '.join(MODELS)}")
+    if model.name not in MODELS and not (model.name.startswith("hf:") and model.name != "hf:"):
+        choices = f"{', '.join(MODELS)}, hf:<model type, config.json or hub name>"
+        raise ValueError(f"unknown model {model.name!r}; choose from {choices}")
     size_of(model.size)
     kind, colon, rest = data.partition(":")
     if data not in DATASETS and not (kind == "hf" and colon and rest):

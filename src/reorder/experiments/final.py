@@ -78,14 +78,14 @@ def in_full(experiment: Experiment) -> Experiment:
     )
 
 
-def judge(arms: dict[str, Trained]) -> list[Arm]:
+def compared(arms: dict[str, Trained]) -> list[Arm]:
     """Every arm with its top-1, and its paired difference to row-major trained as long as the order found."""
-    row, judged = arms[ROW].correct, []
+    row, found = arms[ROW].correct, []
     for name, arm in arms.items():
         correct = arm.correct
         top1 = mean_over_seeds([float(seed.mean()) for seed in correct], correct)
         paired = paired_points(correct, row)
-        judged.append(
+        found.append(
             Arm(
                 name,
                 arm.order,
@@ -97,7 +97,7 @@ def judge(arms: dict[str, Trained]) -> list[Arm]:
                 paired.sem,
             )
         )
-    return judged
+    return found
 
 
 def verdict_of(arms: dict[str, Trained], tried: int) -> Verdict:

@@ -106,7 +106,7 @@ def name_of(experiment: Experiment, needs: str | None = None) -> str:
     options = [f"{key}{value}" for key, value in sorted(model.options.items())]
     scan = "learned" if needs else Path(order.scan).stem
     parts = [
-        model.name,
+        model.label,
         *options,
         experiment.data.name,
         f"{height // model.patch_size}x{width // model.patch_size}",
@@ -126,15 +126,23 @@ def _digest(experiment: Experiment, needs: str | None) -> str:
         for key, value in values.items()
     } | FIRST_DEFAULTS
     changed = {key: value for key, value in keys_that_matter(experiment).items() if value != defaults[key]}
-    scan = experiment.order.scan
+    scan, model = experiment.order.scan, experiment.model
     if needs is not None:
         changed["order.scan"] = needs
-    elif scan.endswith(".json"):  # what the file says, not where it is
-        try:
-            changed["order.scan"] = hashlib.sha256(Path(scan).read_bytes()).hexdigest()
-        except OSError as error:
-            raise ValueError(f"order.scan: cannot read {scan}: {error.strerror}") from None
+    elif scan.endswith(".json"):
+        changed["order.scan"] = _content("order.scan", scan)
+    if model.name.startswith("hf:/") and not model.options.get("pretrained"):
+        path = Path(model.name.removeprefix("hf:"))
+        changed["model.name"] = _content("model.name", path / "config.json" if path.is_dir() else path)
     return hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _content(key: str, file: str | Path) -> str:
+    """A hash of what a file says, wherever it is."""
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    except OSError as error:
+        raise ValueError(f"{key}: cannot read {file}: {error.strerror}") from None
 
 
 def check(task: Task) -> None:

@@ -93,7 +93,7 @@ class Rungs:
         self.write()
         for rung in search.plan[len(search.rungs) :]:
             names = self.names(rung)
-            scores = self.judge(names, rung.epochs)
+            scores = self.scored(names, rung.epochs)
             images = self.base.data.held_out
             assert images is not None
             search.rungs.append(Rung(rung.source, rung.epochs, images, scores))
@@ -163,7 +163,7 @@ class Rungs:
         (task,) = tasks_of([Planned(begins)], self.asked.out / "candidates")
         return task._replace(experiment=replace(begins, train=replace(begins.train, epochs=epochs)))
 
-    def judge(self, names: list[str], epochs: int) -> list[Score]:
+    def scored(self, names: list[str], epochs: int) -> list[Score]:
         """Train candidates up to so many epochs, and compare each with row-major, trained alike."""
         tasks = {name: self.task(name, epochs) for name in names}
         for task in tasks.values():

@@ -28,7 +28,7 @@ from reorder.data.datasets import load_dataset
 from reorder.data.progress import Display
 from reorder.data.ranks import World, accelerator
 from reorder.experiments.budget import Plan, describe, plan
-from reorder.experiments.final import arms_of, in_full, judge, verdict_of
+from reorder.experiments.final import arms_of, compared, in_full, verdict_of
 from reorder.experiments.forecast import SHARING, measure
 from reorder.experiments.grids import Task, check, check_here, clock, with_threads
 from reorder.experiments.here import Machine
@@ -186,7 +186,7 @@ def time_left(planned: Plan, over: int, kinds: tuple[Experiment, Experiment], ma
 
 
 def finish(asked: Asked, rungs: Rungs) -> None:
-    """Write the order found, train it and its controls in full, and judge them."""
+    """Write the order found, train it and its controls in full, and compare them."""
     search = rungs.search
     assert search.chosen is not None
     candidate = next(each for each in search.candidates if each.name == search.chosen)
@@ -196,6 +196,6 @@ def finish(asked: Asked, rungs: Rungs) -> None:
     tasks = {task.name: task for arm in arms.values() for task in arm.tasks}
     rungs.train(list(tasks.values()))
     verdict = verdict_of(arms, len(search.candidates))
-    search.arms, search.verdict = judge(arms), verdict.text
+    search.arms, search.verdict = compared(arms), verdict.text
     write_verdict(asked.out / "verdict.json", verdict)
     rungs.write()

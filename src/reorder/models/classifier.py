@@ -8,7 +8,9 @@ from torch import Tensor, nn
 
 from reorder.config import Model
 from reorder.models.backbones import BACKBONES, Size, TransformerXL
+from reorder.models.external import external
 from reorder.models.grid import grid_of
+from reorder.models.hugging_face import hugging_face
 from reorder.models.patches import Tokens, initial_std
 from reorder.models.sizes import size_of
 from reorder.orders.read import plain
@@ -34,7 +36,7 @@ class Classifier(nn.Module):
         self.tokens = tokens
         self.backbone = backbone
         self.reads_order = getattr(backbone, "reads_order", False)  # Mamba with vertical="order"
-        self.norm = nn.LayerNorm(width, eps=1e-6)
+        self.norm: nn.Module = nn.LayerNorm(width, eps=1e-6)
         self.head = nn.Linear(width, classes)
         for linear in (tokens.patch_embed.proj, self.head):
             nn.init.trunc_normal_(linear.weight, std=initial_std(width))
@@ -66,7 +68,7 @@ def check_options(name: str, options: dict[str, Any]) -> None:
 
 
 def create_model(
-    name: str,
+    name: str | nn.Module,
     size: str | Size = "base",
     image_size: int | tuple[int, int] = 224,
     patch_size: int = 16,
@@ -77,21 +79,35 @@ def create_model(
 ) -> Classifier:
     """A classifier by the name and size of its backbone; options are the backbone's own.
 
+    The backbone may also be any module that maps tokens (B, L, D) to tokens (B, L, D), or a Hugging Face
+    model that takes `inputs_embeds`; then the size is not looked at.
+
     >>> model = reorder.create_model("mamba", "mini", image_size=8, patch_size=2, channels=1, classes=10)
     >>> images, order = torch.zeros(5, 1, 8, 8), reorder.scan("hilbert", *model.grid)
     >>> model(images, order).shape
     torch.Size([5, 10])
+    >>> encoder = torch.nn.LSTM(32, 32, batch_first=True)
+    >>> reorder.create_model(encoder, image_size=8, patch_size=2, classes=10).backbone.width
+    32
     """
-    if name not in BACKBONES:
-        raise ValueError(f"unknown model {name!r}; choose from {', '.join(BACKBONES)}")
     if isinstance(size, str):
         size = size_of(size)
     if classes < 1 or channels < 1:
         raise ValueError(f"channels and classes must be at least 1, got {channels} and {classes}")
-    check_options(name, options)
     grid = grid_of(image_size, patch_size)
-    tokens = Tokens(grid, patch_size, channels, size.width, positions)
-    return Classifier(tokens, BACKBONES[name](size, grid, **options), grid, size.width, classes)
+    length = grid[0] * grid[1] + 1
+    if isinstance(name, str) and name in BACKBONES:
+        check_options(name, options)
+        tokens = Tokens(grid, patch_size, channels, size.width, positions)
+        return Classifier(tokens, BACKBONES[name](size, grid, **options), grid, size.width, classes)
+    if isinstance(name, nn.Module):
+        backbone = external(name, length, **options)
+    elif name.startswith("hf:") and name != "hf:":
+        backbone = hugging_face(name, size, length, **options)
+    else:
+        raise ValueError(f"unknown model {name!r}; choose from {', '.join(BACKBONES)}, hf:<name or file>")
+    tokens = Tokens(grid, patch_size, channels, backbone.width, positions)
+    return Classifier(tokens, backbone, grid, backbone.width, classes)
 
 
 def model_of(settings: Model, channels: int, classes: int) -> Classifier:

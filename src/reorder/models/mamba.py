@@ -1,9 +1,14 @@
-"""Mamba as in ARM (Ren et al. 2024): four selective scans over the patches, then SwiGLU."""
+"""Mamba as in ARM (Ren et al. 2024): four selective scans over the patches, then SwiGLU.
 
-# B images, N = rows * columns patches, L = N + 1 tokens, D width, S states per channel
+Options make it plain Mamba (one scan), or Vim (Zhu et al. 2024: two scans, twice as wide inside, no SwiGLU).
+"""
+
+# B images, N = rows * columns patches, L = N + 1 tokens, D width, E = expand * D inner width, S states
 
 import math
 import warnings
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -28,14 +33,15 @@ STATES = 16
 TAPS = 4
 STEP_RANGE = (0.001, 0.1)  # of the step sizes delta at initialisation
 VERTICAL = ("grid", "order")
+NORMS: dict[str, Callable[[int], nn.Module]] = {"layer": nn.LayerNorm, "rms": partial(nn.RMSNorm, eps=1e-5)}
 
 
 class Scan(nn.Module):
-    """One selective scan over tokens (B, L, D), with its own convolution, step sizes and matrices."""
+    """One selective scan over tokens (B, L, E), with its own convolution, step sizes and matrices."""
 
-    def __init__(self, width: int):
+    def __init__(self, width: int, rank: int):
         super().__init__()
-        self.rank = math.ceil(width / 16)
+        self.rank = rank
         self.conv = nn.Conv1d(width, width, TAPS, groups=width)
         self.x_proj = nn.Linear(width, self.rank + 2 * STATES, bias=False)
         self.dt_proj = nn.Linear(self.rank, width)
@@ -57,13 +63,14 @@ class Scan(nn.Module):
 
 
 class Mixer(nn.Module):
-    """Forward and backward scans of the sequence and of its transposed grid, averaged; or one forward."""
+    """Forward and backward scans of the sequence and of its transposed grid, averaged; or the first only."""
 
-    def __init__(self, width: int, depth: int, scans: int):
+    def __init__(self, width: int, depth: int, scans: int, expand: int = 1):
         super().__init__()
-        self.in_proj = nn.Linear(width, 2 * width, bias=False)
-        self.scans = nn.ModuleList(Scan(width) for _ in range(scans))
-        self.out_proj = nn.Linear(width, width, bias=False)
+        inner = expand * width
+        self.in_proj = nn.Linear(width, 2 * inner, bias=False)
+        self.scans = nn.ModuleList(Scan(inner, math.ceil(width / 16)) for _ in range(scans))
+        self.out_proj = nn.Linear(inner, width, bias=False)
         with torch.no_grad():
             self.out_proj.weight.div_(math.sqrt(depth))
 
@@ -72,12 +79,15 @@ class Mixer(nn.Module):
         x, gate = self.in_proj(tokens).chunk(2, -1)
         x = x.contiguous()
         mixed = self.scans[0](x)
-        if visits is not None:
+        if len(self.scans) > 1:
             mixed = mixed + self.scans[1](x, reverse=True)
+        if visits is not None:
             turned = read_in_order(x, visits)
             turned = self.scans[2](turned) + self.scans[3](turned, reverse=True)
-            # The mean of the four scans, as in ARM's release; the paper's equation is their sum.
-            mixed = (mixed + read_in_order(turned, invert(visits))) / 4
+            mixed = mixed + read_in_order(turned, invert(visits))
+        if len(self.scans) > 1:
+            # The mean of the scans, as in ARM's and Vim's releases; the papers' equations are their sum.
+            mixed = mixed / len(self.scans)
         # ARM gates every scan's output; they share the gate, so gating their mean is the same.
         return self.out_proj(mixed * silu(gate))
 
@@ -100,18 +110,20 @@ class SwiGLU(nn.Module):
 
 
 class Block(nn.Module):
-    """A mixer and a SwiGLU, each after a LayerNorm and around a residual."""
+    """A mixer and a SwiGLU, if there is one, each after a norm and around a residual."""
 
-    def __init__(self, size: Size, scans: int, dropout: float, drop_path: float):
+    def __init__(self, mixer: Mixer, mlp: SwiGLU | None, norm: Callable[[], nn.Module], drop_path: float):
         super().__init__()
-        self.norm1 = nn.LayerNorm(size.width)
-        self.mixer = Mixer(size.width, size.depth, scans)
-        self.norm2 = nn.LayerNorm(size.width)
-        self.mlp = SwiGLU(size.width, dropout)
+        self.norm1 = norm()
+        self.mixer = mixer
+        self.norm2 = None if mlp is None else norm()
+        self.mlp = mlp
         self.drop_path = DropPath(drop_path)
 
     def forward(self, tokens: Tensor, visits: Tensor | None = None) -> Tensor:
         tokens = tokens + self.drop_path(self.mixer(self.norm1(tokens), visits))
+        if self.mlp is None or self.norm2 is None:
+            return tokens
         return tokens + self.drop_path(self.mlp(self.norm2(tokens)))
 
 
@@ -119,7 +131,8 @@ class Mamba(nn.Module):
     """ARM's backbone; `vertical`: the transposed scans follow the grid of slots, or the order itself.
 
     `readout`: where the class token is read among the patches, or the mean of the patches in its place; by
-    default first, as in ARM. Given and returned, it is the first token all the same.
+    default first, as in the paper. Given and returned, it is the first token all the same. With `pool` the
+    patches' mean is returned in its place wherever it stands, as in ARM's release, where that is the middle.
     """
 
     def __init__(
@@ -133,12 +146,19 @@ class Mamba(nn.Module):
         scans: int = 4,
         vertical: str = "grid",
         readout: str | None = None,
+        pool: bool = False,
+        expand: int = 1,
+        norm: str = "layer",
+        mlp: bool = True,
     ):
         super().__init__()
-        if scans not in (1, 4):
-            raise ValueError(f"scans must be 1 or 4, got {scans!r}")
-        if vertical not in VERTICAL:
-            raise ValueError(f"unknown vertical {vertical!r}; choose from {list(VERTICAL)}")
+        if scans not in (1, 2, 4):
+            raise ValueError(f"scans must be 1, 2 or 4, got {scans!r}")
+        if expand < 1:
+            raise ValueError(f"expand must be at least 1, got {expand!r}")
+        for option, value, choices in (("vertical", vertical, VERTICAL), ("norm", norm, NORMS)):
+            if value not in choices:
+                raise ValueError(f"unknown {option} {value!r}; choose from {list(choices)}")
         if readout is None:
             readout = "first"
             if scans == 1:
@@ -151,12 +171,17 @@ class Mamba(nn.Module):
             raise ValueError("four scans need a grid (rows, columns), got None")
         self.grid = check_grid(grid) if grid is not None and scans == 4 else None
         self.reads_order = vertical == "order" and scans == 4
-        self.readout = check_readout(readout)
+        self.readout, self.pool = check_readout(readout), pool or readout == "mean"
         self.checkpointing = checkpointing
         # ARM puts a zero before its rates, so the last block's is a little below `drop_path`.
         rates = [0.0, *drop_path_rates(drop_path, size.depth)][: size.depth]
-        self.blocks = nn.ModuleList(Block(size, scans, dropout, rate) for rate in rates)
-        self.norm = nn.LayerNorm(size.width)
+        make_norm = partial(NORMS[norm], size.width)
+        self.blocks = nn.ModuleList()
+        for rate in rates:
+            mixer = Mixer(size.width, size.depth, scans, expand)
+            feed_forward = SwiGLU(size.width, dropout) if mlp else None
+            self.blocks.append(Block(mixer, feed_forward, make_norm, rate))
+        self.norm = make_norm()
 
     def forward(self, tokens: Tensor, order: Tensor | None = None) -> Tensor:
         """(B, L, D) -> (B, L, D); the order (N,) or (B, N) of reading matters to vertical="order" only."""
@@ -172,7 +197,8 @@ class Mamba(nn.Module):
                 visits = invert(place)[visits[..., place]]
         tokens = move_class_token(tokens, self.readout)
         tokens = run_blocks(self.blocks, tokens, self.checkpointing, visits)
-        return read_out(self.norm(move_class_token_back(tokens, self.readout)), self.readout)
+        tokens = self.norm(move_class_token_back(tokens, self.readout))
+        return read_out(tokens, "mean" if self.pool else self.readout)
 
     def _visits(self, order: Tensor | None, tokens: Tensor) -> Tensor:
         """The slots of all tokens, class token first, as the vertical scans visit them: (L,) or (B, L)."""

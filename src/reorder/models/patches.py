@@ -58,9 +58,9 @@ class PatchEmbed(nn.Module):
                 "a patch of a single value is erased by its LayerNorm; use a patch size of at least 2"
             )
         self.patch_size = patch_size
-        self.pixel_norm = nn.LayerNorm(pixels)
+        self.pixel_norm: nn.Module = nn.LayerNorm(pixels)
         self.proj = nn.Linear(pixels, width)
-        self.norm = nn.LayerNorm(width)
+        self.norm: nn.Module = nn.LayerNorm(width)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.norm(self.proj(self.pixel_norm(patchify(images, self.patch_size))))

@@ -1,5 +1,7 @@
 """Where policy, estimator and curriculum meet: what a training loop asks for the order of each batch."""
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -14,9 +16,12 @@ from reorder.orders.estimators import (
     StraightThrough,
     averaged_over_ranks,
 )
+from reorder.orders.mistakes import Watch
 from reorder.orders.named import named_order
 from reorder.orders.order import invert
 from reorder.orders.policy import PlackettLuce
+from reorder.orders.scans import check_grid
+from reorder.orders.signal import Signal
 from reorder.orders.straight_through import Sampled
 
 # B images, N patches, K orders
@@ -65,7 +70,7 @@ class FixedOrder(nn.Module):
     def order(self, step: int | None = None) -> Tensor:
         return self.fixed
 
-    def metrics(self, step: int | None = None) -> dict[str, float | None]:
+    def metrics(self, step: int | None = None) -> dict[str, float | str | None]:
         return {}
 
 
@@ -128,7 +133,7 @@ class OrderLearner(nn.Module):
     def __init__(
         self,
         grid: tuple[int, int],
-        init: str | Tensor = "random",
+        init: str | Path | Tensor = "random",
         *,
         total_steps: int,
         warmup_fraction: float | None = None,
@@ -152,6 +157,8 @@ class OrderLearner(nn.Module):
         if self.warmup_order not in WARMUP_ORDERS:
             choices = ", ".join(WARMUP_ORDERS)
             raise ValueError(f"unknown warmup_order {self.warmup_order!r}; choose from {choices}")
+        self.grid = check_grid(grid)
+        self.total_steps = total_steps
         start = named_order(init, grid, seed)
         self.policy = PlackettLuce.from_order(start)
         if estimator in SCORES:
@@ -170,6 +177,8 @@ class OrderLearner(nn.Module):
         self.learn = learn
         self._step = 0
         self._drawn: tuple[Tensor, float] | None = None
+        self._signal, self._watch = Signal(), Watch()
+        self.register_load_state_dict_post_hook(_continues_anywhere)
 
     @property
     def reinforces(self) -> bool:
@@ -213,6 +222,7 @@ class OrderLearner(nn.Module):
         """
         self._step, temperature, stage = step, self.temperature(step), self.stage(step)
         learns = stage == curriculum.POLICY and temperature > 0
+        self._watch.sampled(step)
         scores = averaged_over_ranks(self.policy.logits)[None]
         if stage == curriculum.WARM_UP and self.warmup_order != "random":
             orders = self.first[None]
@@ -228,6 +238,9 @@ class OrderLearner(nn.Module):
         if stage != curriculum.POLICY:
             # Without a gradient an optimizer leaves the logits alone: no weight decay, no leftover momentum.
             self.policy.logits.grad = None
+        elif self._learns():
+            self._watch.learns(self.policy.logits, self.stop_step - self.start_step)
+            self._signal.watch(self.policy.logits)
         if isinstance(self.estimator, StraightThrough) and self._learns():
             return Sampled(orders[0], scores[0], self.width(step))
         return orders[0] if len(orders) == 1 else orders
@@ -271,12 +284,13 @@ class OrderLearner(nn.Module):
             return self.first
         return self.policy.mode()
 
-    def metrics(self, step: int | None = None) -> dict[str, float | None]:
+    def metrics(self, step: int | None = None) -> dict[str, float | str | None]:
         """How the policy stands after a step, by default the last that was sampled for.
 
         The entropy (in nats) is of the distribution of that step, estimated along one order drawn from it; 0
         at temperature 0. Slots moved is how far a patch is from where it started, on average. Baseline and
-        advantage are REINFORCE's, None before the first reward.
+        advantage are REINFORCE's, None before the first reward; of other estimators it is how far the
+        gradient of the logits stands out of its noise (orders/signal.py), None before two gradients.
         """
         step = self._step if step is None else step
         temperature, entropy = self.temperature(step), 0.0
@@ -285,7 +299,9 @@ class OrderLearner(nn.Module):
                 order = self.policy.sample(1, temperature, step_generator(self.seed, step))
                 entropy = self.policy.entropy(order, temperature).item()
         order = self.order()
-        found: dict[str, float | None] = {
+        found: dict[str, float | str | None] = {
+            "stage": self.stage(step),
+            "temperature": temperature,
             "kendall_tau_from_start": kendall_tau(order, self.start),
             "slots_moved": (invert(order) - invert(self.start)).abs().float().mean().item(),
             "entropy": entropy,
@@ -294,7 +310,15 @@ class OrderLearner(nn.Module):
             baseline = self.estimator.baseline
             found["baseline"] = baseline.value.item() if baseline.started else None
             found["advantage"] = baseline.advantage.item() if baseline.started else None
+        else:
+            found["gradient_signal_to_noise"] = self._signal.to_noise()
         return found
+
+
+def _continues_anywhere(learner: nn.Module, _: object) -> None:
+    """A learner whose state was loaded may go on from an earlier step."""
+    assert isinstance(learner, OrderLearner)
+    learner._watch = Watch()
 
 
 def scattered(order: Tensor, spread: float) -> Tensor:

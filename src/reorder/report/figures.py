@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backend_bases import FigureCanvasBase
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from PIL import Image
@@ -21,6 +22,8 @@ from reorder.orders.scans import SCANS
 # N patches, E epochs, M moments
 
 INK, START, STOP = "#6a00a8", "#0d0887", "#e8763f"  # as in the page's player
+READABLE, TAIL = 100, 16  # as in the page's player: patches of a path that can be read, slots drawn of others
+FADING = np.linspace(0.15, 1, TAIL)
 STAGE_SHADES = {WARM_UP: "#f3e9d2", POLICY: "#dbe7f5", FROZEN: "#ececec"}
 
 
@@ -46,13 +49,24 @@ class Picture:
 
 
 def draw_path(axes: Axes, order: np.ndarray, grid: tuple[int, int], title: str) -> None:
-    """The path of an order (N,) over its grid, from the dark dot to the orange square."""
+    """The path of an order (N,) over its grid, from the dark dot to the orange square.
+
+    One that jumps about on many patches would be a tangle: of it the last slots are drawn, fading backwards.
+    """
     rows, columns = grid
     y, x = np.divmod(np.asarray(order), columns)
+    jumps = np.hypot(np.diff(x), np.diff(y))
     width = max(0.4, min(1.8, 25 / max(grid)))
-    axes.plot(x, y, color=INK, linewidth=width, zorder=1, solid_joinstyle="round")
     dot = max(6.0, min(50.0, 600 / max(grid)))
-    axes.scatter(x[:1], y[:1], s=dot, color=START, edgecolor="white", linewidth=0.6, zorder=3)
+    if len(order) <= READABLE or jumps.mean() < 2:
+        axes.plot(x, y, color=INK, linewidth=width, zorder=1, solid_joinstyle="round")
+        axes.scatter(x[:1], y[:1], s=dot, color=START, edgecolor="white", linewidth=0.6, zorder=3)
+    else:
+        ends = np.stack([x, y], 1)[-TAIL - 1 :]
+        steps = np.stack([ends[:-1], ends[1:]], 1)
+        axes.add_collection(LineCollection(list(steps), colors=INK, linewidths=width, alpha=FADING))
+        axes.set_facecolor("#f6f6f6")
+        title = f"{title}, its last {TAIL} of {len(order)} slots"
     axes.scatter(x[-1:], y[-1:], s=dot, color=STOP, marker="s", edgecolor="white", linewidth=0.6, zorder=2)
     axes.set(xlim=(-0.8, columns - 0.2), ylim=(rows - 0.2, -0.8), aspect="equal", xticks=[], yticks=[])
     axes.set_title(title, fontsize=11)

@@ -169,7 +169,7 @@ def _result(run: RunDir, summary: dict[str, Any], experiment: Experiment) -> tup
         metrics = run.metrics()
     except ValueError as error:
         notes.append(f"{run.path}: without a curve: {error}.")
-    names = (" ".join([model.name, model.size, *options]), f"{images_of(data)} {rows}x{columns}")
+    names = (" ".join([model.label, model.size, *options]), f"{images_of(data)} {rows}x{columns}")
     order = order_name(summary, experiment.order.estimator)
     return Result(run, summary, keys, *names, order, correct, metrics), notes
 
@@ -305,10 +305,10 @@ def by_order(results: Sequence[Result]) -> dict[Name, list[Result]]:
 def rank(result: Result) -> tuple[Any, ...]:
     """Where a run stands in tables: by data, model, policy and scan as the documents list them, then seed."""
     models, kinds, scans = list(BACKBONES), list(KINDS), list(SCANS)
-    scan = result.summary["scan"]
+    scan, model = result.summary["scan"], result.summary["model"]
     return (
         _natural(result.data),
-        models.index(result.summary["model"]),
+        models.index(model) if model in models else len(models),
         _natural(result.model),
         kinds.index(result.kind),
         scans.index(scan) if scan in scans else len(scans),

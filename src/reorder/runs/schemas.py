@@ -51,7 +51,10 @@ DATA = {
     "max_whole": whole(1),
 }
 SUMMARY = {
-    "model": one_of(BACKBONES),
+    "model": Rule(
+        f"one of {', '.join(BACKBONES)}, hf:...",
+        lambda value: isinstance(value, str) and (value in BACKBONES or value.startswith("hf:")),
+    ),
     "size": TEXT,
     "grid": list_of(whole(1), 2),
     "scan": TEXT,

@@ -134,6 +134,8 @@ def epoch_metrics(run: Run, epoch: int, stop: StopSignals) -> dict[str, Any]:
     """A line about an epoch that is over."""
     learner, last, so_far = run.learner, run.step - 1, over_all_ranks(run)
     run.validation = validation = validate(run, learner.order(last), stop)
+    policy = learner.metrics(last)
+    policy.pop("gradient_signal_to_noise", None)  # not in checkpoints: a resumed run could not go on with it
     return {
         "epoch": epoch + 1,
         "step": run.step,
@@ -145,7 +147,7 @@ def epoch_metrics(run: Run, epoch: int, stop: StopSignals) -> dict[str, Any]:
         "validation_loss": validation.loss,
         "validation_top1": validation.top1,
         "validation_top5": validation.top5,
-        **learner.metrics(last),
+        **policy,
         "skipped_steps": run.skipped,
         "broken_images": len(run.loader.broken),
         "images_per_second": so_far.seen / max(1e-9, run.seconds - so_far.began),

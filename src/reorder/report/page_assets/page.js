@@ -105,7 +105,7 @@ function chooseRun(run) {
   $("moment").max = last;
   $("moment").disabled = $("play").disabled = last === 0;
   $("slot").max = patches - 1;
-  $("slot").value = Math.round(patches / 3);
+  $("slot").value = patches - 1; // what is read last is what a short memory sees
   $("reading").hidden = patches <= READABLE;
   $("setting").textContent = run.group;
   drawStages(run);

@@ -1,0 +1,1 @@
+"""Other people's training loops: callbacks that bring along a learner attached to their model."""

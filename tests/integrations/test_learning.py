@@ -1,0 +1,46 @@
+"""What the callbacks share: gradients that were scaled, or are not finite."""
+
+import pytest
+import torch
+from hand_loop import made
+
+from reorder.integrations.learning import Learning
+
+
+class Scaler:
+    """A GradScaler that has scaled the loss by 1024."""
+
+    def get_scale(self):
+        return 1024.0
+
+
+def test_gradients_are_scaled_back():
+    moved = []
+    for scale in (1, 1024):
+        _, learner, handle = made()
+        learning = Learning(handle)
+        # Adam hardly sees the scale of its first gradient, but that of the second compared with it.
+        for factor, gradient in ((1, 1.0), (scale, 0.25)):
+            learner.policy.logits.grad = torch.full((16,), factor * gradient)
+            learning.step(Scaler() if factor > 1 else None)
+        moved.append(learner.policy.logits.detach().clone())
+        assert learner.policy.logits.grad is None
+    assert torch.equal(*moved)
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
+def test_gradients_that_are_not_finite_move_nothing(bad):
+    _, learner, handle = made()
+    before = learner.policy.logits.detach().clone()
+    learner.policy.logits.grad = torch.tensor([bad] + [1.0] * 15)
+    Learning(handle).step()
+    assert torch.equal(learner.policy.logits, before)
+    assert learner.policy.logits.grad is None
+
+
+def test_a_fixed_order_needs_no_callback():
+    model, _, handle = made()
+    handle.remove()
+    fixed = type(handle)(model, torch.arange(16), handle._place, 1, False)
+    with pytest.raises(ValueError, match="needs no callback"):
+        Learning(fixed)
