@@ -77,6 +77,7 @@ ATTACH, MISTAKES, LEARNING = (
     "orders/test_mistakes.py",
     "integrations/test_learning.py",
 )
+RESAMPLE, LOADING, EXPORT = "orders/test_resample.py", "runs/test_loading.py", "runs/test_export.py"
 MUTANTS = [
     # Orders: scans
     Mutant("orders/scans.py", "_sorted_by(r + c, r)", "_sorted_by(r + c, c)", SCANS),
@@ -573,6 +574,26 @@ MUTANTS = [
     Mutant("models/mamba.py", "math.ceil(width / 16)", "math.ceil(inner / 16)", "models/test_published.py"),
     Mutant("report/sensitivity.py", "reading.fixed.copy_(order)", "pass", SENSITIVITY),
     Mutant("report/sensitivity.py", "- mean) / deviation", ") / deviation", SENSITIVITY),
+    Mutant("orders/resample.py", "invert(order).cpu()", "order.cpu()", RESAMPLE),
+    Mutant("orders/named.py", "if found.grid != grid:", "if False:", RESAMPLE),
+    Mutant("orders/lists.py", "side * side != len(numbers)", "False", RESAMPLE),
+    Mutant("orders/files.py", 'content.get("format", FILE_FORMAT)', "FILE_FORMAT", ORDER),
+    Mutant("data/inputs.py", "-mean / deviation", "mean / deviation", LOADING),
+    Mutant("data/inputs.py", "GREY = (0.299, 0.587, 0.114)", "GREY = (0.114, 0.587, 0.299)", LOADING),
+    Mutant(
+        "data/transform.py", "round(side * RESIZE) if self.crop else side", "round(side * RESIZE)", LOADING
+    ),
+    Mutant("runs/loading.py", "self.classifier(images, self.order)", "self.classifier(images)", LOADING),
+    Mutant("runs/loading.py", "directory.data() or numbered(own,", "numbered(own,", "cli/test_predict.py"),
+    Mutant("runs/export.py", "if not apart <= TOLERANCE", "if apart > 10**6 + TOLERANCE", EXPORT),
+    Mutant(
+        SEGMENT_ATTENTION,
+        "    if torch.compiler.is_exporting():  # the views of `_skewed` would be exported as something else\n",
+        "    if False:\n",
+        EXPORT,
+    ),
+    Mutant("data/folders.py", "listed is None and not splits and", "", "cli/test_predict.py"),
+    Mutant("data/loader.py", "if 0 < len(dataset.train) < batch_size:", "if False:", "data/test_loader.py"),
 ]
 
 

@@ -13,7 +13,7 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
-from fuzz.case import ACCEPT, EITHER, SECRET_NAME
+from fuzz.case import ACCEPT, EITHER, REFUSE, SECRET_NAME
 from fuzz.damage import as_json, damage_bytes, damage_json, short
 
 SAID = "said"  # the command may go on without the run, or without the file, if it names the run
@@ -40,6 +40,13 @@ SUMMARY: dict[str, list[Any]] = {
         {},
         [[0, 1, 2, 3]],
     ],
+}
+DATA: dict[str, list[Any]] = {
+    "classes": [None, "0", [], [0, 1], {}, [None]],
+    "mean": [None, 0.5, [], ["0.5"], [0.5, 0.5], {}],
+    "deviation": [None, [], [0], [-1.0], ["0.5"], [0.5, 0.5], [float("nan")]],
+    "crop": [None, 0, "true", []],
+    "max_pixels": [None, 0, -1, 1.5, "9"],
 }
 METRICS: dict[str, list[Any]] = {"validation_top1": NO_NUMBERS[:-1], "epoch": [None, "1", [], {}]}
 
@@ -321,6 +328,10 @@ def _sensitivity(random: Random, run: Path) -> Damaged:
     return kind, EITHER
 
 
+def _data(random: Random, run: Path) -> Damaged:
+    return damage_json_file(random, run / "data.json", DATA, REFUSE)
+
+
 FILES: dict[str, Callable[[Random, Path], Damaged]] = {
     "summary.json": _summary,
     "metrics.jsonl": _metrics,
@@ -330,4 +341,5 @@ FILES: dict[str, Callable[[Random, Path], Damaged]] = {
     "checkpoint": _checkpoint,
     "other files": _other_files,
     "sensitivity.csv": _sensitivity,
+    "data.json": _data,
 }

@@ -43,7 +43,7 @@ def _drawn_report(run: Path, out: Path) -> Any:
 
 USES = [
     Use("report", ("config.yaml", "summary.json", "metrics.jsonl", "policy.npz", "correct.npy"), _report),
-    Use("evaluate", ("config.yaml", "checkpoint"), lambda run, out: command("evaluate", run)),
+    Use("evaluate", ("config.yaml", "data.json", "checkpoint"), lambda run, out: command("evaluate", run)),
     Use(
         "compare",
         ("config.yaml", "correct.npy"),
