@@ -588,11 +588,10 @@ MUTANTS = [
     Mutant("runs/export.py", "if not apart <= TOLERANCE", "if apart > 10**6 + TOLERANCE", EXPORT),
     Mutant(
         SEGMENT_ATTENTION,
-        "    if torch.compiler.is_exporting():  # the views of `_skewed` would be exported as something else\n",
-        "    if False:\n",
+        "if torch.compiler.is_exporting():  # the views of `_skewed`",
+        "if False:  # the views of",
         EXPORT,
     ),
-    Mutant("data/folders.py", "listed is None and not splits and", "", "cli/test_predict.py"),
     Mutant("data/loader.py", "if 0 < len(dataset.train) < batch_size:", "if False:", "data/test_loader.py"),
 ]
 
