@@ -53,6 +53,7 @@ EVALUATE, RESULTS, COMPARISONS, GAINS = (
     "report/test_gains.py",
 )
 COMPARISON = "experiments/test_comparison.py"
+TRAINED = "runs/test_trained.py"
 EXTERNAL, PUBLISHED, SENSITIVITY = (
     "models/test_external.py",
     "models/test_published.py",
@@ -294,7 +295,7 @@ MUTANTS = [
     ),
     # Evaluation
     Mutant("runs/trained.py", 'if state["step"] - 1 < start:', "if False:", EVALUATION),
-    Mutant("runs/trained.py", 'start = state.get("start_step")', "start = None", EVALUATION),
+    Mutant("runs/trained.py", 'start = state.get("start_step")', "start = None", TRAINED),
     Mutant("runs/trained.py", 'return last["step"] // last["epoch"]', "return 10**6", EVALUATION),
     Mutant(
         "runs/trained.py",
