@@ -10,7 +10,7 @@ from reorder.runs.paths import check_trained
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="A run, or one of its checkpoints.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or one of its checkpoints.")],
     onnx: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an ONNX file.")] = None,
     torch_export: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a program for torch.export.load, a .pt2 file.")

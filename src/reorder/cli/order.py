@@ -13,7 +13,7 @@ LISTS = (".npy", ".csv", ".txt")  # as in orders/lists.py, which is slow to impo
 
 
 def show(
-    files: Annotated[list[Path], typer.Argument(help="Order files.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Order files.")],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="PNG, SVG or PDF file to draw them in.")
     ] = None,
@@ -41,7 +41,9 @@ def show(
 
 
 def convert(
-    file: Annotated[Path, typer.Argument(help="A list of patches (.npy, .csv, .txt), or an order file.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A list of patches (.npy, .csv, .txt), or an order file.")
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The order file to write.")] = Path("order.json"),
     grid: Annotated[
         str | None, typer.Option(metavar="ROWSxCOLUMNS", help="Grid of a list; default: a square.")
@@ -87,7 +89,9 @@ def convert(
 
 
 def compare(
-    files: Annotated[list[Path], typer.Argument(help="Two order files or more, of one grid.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE", help="Two order files or more, of one grid.")
+    ],
 ) -> None:
     """Say how far orders are apart: Kendall's tau and Spearman's footrule of every two.
 

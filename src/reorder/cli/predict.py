@@ -10,9 +10,12 @@ from reorder.runs.paths import check_trained
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="A run, one of its checkpoints, or an exported directory.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run, one of its checkpoints, or an exported directory.")
+    ],
     images: Annotated[
-        list[Path], typer.Argument(help="Image files, or directories in which images are found.")
+        list[Path],
+        typer.Argument(metavar="IMAGE", help="Image files, or directories in which images are found."),
     ],
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON with the probability of every class, instead of CSV.")
