@@ -86,9 +86,9 @@ def clutter() -> Experiment:
 
 PROBLEMS: dict[str, Callable[[], Experiment]] = {
     "clutter": clutter,
-    "reach 8": lambda: stream(7, 4),
-    "reach 16": lambda: stream(7, 8),
-    "reach 32": lambda: stream(7, 16),
+    "reach 6": lambda: stream(7, 3),
+    "reach 14": lambda: stream(7, 7),
+    "reach 30": lambda: stream(7, 15),
     "reach all": lambda: stream(7, None),
     "no gain, vit": lambda: sees_all("vit"),
     "no gain, xl": lambda: sees_all("transformer_xl"),

@@ -16,6 +16,8 @@ from reorder.orders.files import save_order
 from reorder.runs.directory import RunDir
 from reorder.training import loop as training
 
+os.environ["TRITON_INTERPRET"] = "1"  # its kernels run on the CPU; it looks at this when it is imported
+
 
 @pytest.fixture(scope="session")
 def sweep(tmp_path_factory):

@@ -33,7 +33,8 @@ class Mutant(NamedTuple):
 
 
 SCANS, ORDER, POLICY = "orders/test_scans.py", "orders/test_order.py", "orders/test_policy.py"
-STRAIGHT = "orders/test_straight_through.py"
+STRAIGHT, BLOCKS = "orders/test_straight_through.py", "orders/test_blocks.py"
+IMAGE = "orders/test_image_policy.py"
 REWARD, CURRICULUM, LEARNER = (
     "orders/test_estimators.py",
     "orders/test_curriculum.py",
@@ -62,6 +63,11 @@ EXTERNAL, PUBLISHED, SENSITIVITY = (
 SEGMENT_ATTENTION = "models/kernels/segment_attention.py"
 SEGMENTS = "models/kernels/test_segment_attention.py"
 WINDOW = "models/kernels/test_sliding_window.py"
+TRITON = "models/kernels/test_triton.py"
+SCAN_TRITON = "models/kernels/selective_scan_triton.py"
+CONV_TRITON = "models/kernels/causal_conv_triton.py"
+BAND_TRITON = "models/kernels/band_attention_triton.py"
+READ_TRITON = "orders/straight_through_triton.py"
 RANKING, ENTROPY = "prior/test_ranking.py", "prior/test_entropy.py"
 COMPRESSIBILITY, KMEANS, COMMAND = (
     "prior/test_compressibility.py",
@@ -83,6 +89,8 @@ MUTANTS = [
     # Orders: scans
     Mutant("orders/scans.py", "_sorted_by(r + c, r)", "_sorted_by(r + c, c)", SCANS),
     Mutant("orders/scans.py", "s % 2 == 0", "s % 2 == 1", SCANS),
+    Mutant("orders/scans.py", "_sorted_by(c - r, c)", "_sorted_by(r - c, c)", SCANS),
+    Mutant("orders/scans.py", "c, r = np.divmod(", "r, c = np.divmod(", SCANS),
     Mutant("orders/scans.py", ".T.reshape(-1)", ".reshape(-1)", SCANS),
     Mutant("orders/scans.py", "+ (height - 1 - down)", "+ down", SCANS),
     Mutant("orders/scans.py", "2 * _length(a) > 3 * _length(b)", "2 * _length(a) < 3 * _length(b)", SCANS),
@@ -114,9 +122,7 @@ MUTANTS = [
     Mutant("orders/distances.py", "kendalltau(invert(order)", "kendalltau(order", ORDER),
     # Orders: the policy
     Mutant("orders/policy.py", "torch.linspace(0, -1,", "torch.linspace(0, -2,", POLICY),
-    Mutant(
-        "orders/policy.py", "detach().argsort(descending=True", "detach().argsort(descending=False", POLICY
-    ),
+    Mutant("orders/policy.py", "argsort(dim=-1, descending=True", "argsort(dim=-1, descending=False", POLICY),
     Mutant("orders/policy.py", "+ temperature * self.gumbel", "+ self.gumbel", POLICY),
     Mutant("orders/policy.py", "return -waiting", "return waiting", POLICY),
     Mutant("orders/policy.py", "logits.double() / temperature", "logits.double() * temperature", POLICY),
@@ -172,10 +178,28 @@ MUTANTS = [
         "(1 - progress)",
         CURRICULUM,
     ),
+    # Orders: one per image
+    Mutant("orders/image_policy.py", "learning.kept * gradient", "gradient", IMAGE),
+    Mutant("orders/image_policy.py", "return logits + own", "return logits - own", IMAGE),
+    Mutant("orders/image_policy.py", "logits + self.temperature * noise", "logits + noise", IMAGE),
+    Mutant("orders/image_policy.py", "self.reach * (self.head", "(self.head", IMAGE),
+    Mutant("orders/image_policy.py", "nn.init.zeros_(self.head.weight)", "pass", IMAGE),
+    Mutant("orders/policy.py", "scaled.gather(1, orders)", "scaled", IMAGE),
+    Mutant(
+        "orders/learner.py", "step_generator(self.seed, step, rank)", "step_generator(self.seed, 0)", IMAGE
+    ),
     # Orders: the learner
     Mutant("orders/learner.py", "orders = self.first[None]", "orders = self.policy.mode()[None]", LEARNER),
     Mutant("orders/learner.py", "self.policy.logits.grad = None", "pass", LEARNER),
-    Mutant("orders/learner.py", "self._drawn[1] > 0 and self.learn", "self._drawn[1] > 0", LEARNER),
+    Mutant(
+        "orders/learner.py", "if self._drawn is None or not self.learn:", "if self._drawn is None:", LEARNER
+    ),
+    Mutant("orders/learner.py", "self._drawn[1] > 0 or by_epoch", "self._drawn[1] > 0", LEARNER),
+    Mutant("orders/learner.py", "invert(scan) if inverse_logits", "scan if inverse_logits", LEARNER),
+    Mutant("orders/curriculum.py", "(step - start_step) // every", "(step - start_step)", CURRICULUM),
+    Mutant("orders/curriculum.py", "falls = warmup_steps + hold_steps", "falls = warmup_steps", CURRICULUM),
+    Mutant("orders/curriculum.py", "(floor + (1 - floor)", "(floor + 1", CURRICULUM),
+    Mutant("training/guards.py", "clip_grad_norm_(run.learner.parameters(), largest)", "pass", TRAIN),
     Mutant("orders/learner.py", ".log().flip(0)", ".log()", LEARNER),
     Mutant("orders/learner.py", "(NARROWEST / WIDEST) ** done", "(WIDEST / NARROWEST) ** done", LEARNER),
     Mutant("orders/learner.py", "reach / max(1, self.stop_step - self.start_step)", "reach", LEARNER),
@@ -187,11 +211,30 @@ MUTANTS = [
     Mutant(
         "orders/straight_through.py", "products - (weights * products)", "products - (products)", STRAIGHT
     ),
+    Mutant("orders/straight_through.py", "table.transpose(1, 1 + axis)", "table.transpose(1, 1)", BLOCKS),
+    Mutant("orders/blocks.py", "torch.where(drawn, found, -torch.inf)", "found", BLOCKS),
+    Mutant("orders/blocks.py", "entropy(blocks, parts[0], temperature) +", "", BLOCKS),
+    Mutant(
+        "orders/blocks.py",
+        "slots.masked_fill(self.layout < 0,",
+        "slots.masked_fill(self.layout < -1,",
+        BLOCKS,
+    ),
+    Mutant("orders/blocks.py", "(whole - whole.mean(1, keepdim=True))", "whole", BLOCKS),
+    Mutant(
+        "models/patches.py",
+        "max(1, TILE // columns) * self.patch_size",
+        "2 * self.patch_size",
+        "models/test_patches.py",
+    ),
     Mutant("orders/straight_through.py", "scores.device) > band", "scores.device) >= band", STRAIGHT),
     Mutant("orders/curriculum.py", "return peak * (1 - progress", "return peak * (progress", LEARNER),
-    Mutant("orders/learner.py", "spawn_key=(step,)", "spawn_key=(0,)", LEARNER),
+    Mutant("orders/fixed.py", "spawn_key=(step, *rank)", "spawn_key=(0,)", LEARNER),
     Mutant(
-        "orders/learner.py", "SeedSequence(seed, spawn_key=(step,))", "SeedSequence([seed, step])", LEARNER
+        "orders/fixed.py",
+        "SeedSequence(seed, spawn_key=(step, *rank))",
+        "SeedSequence([seed, step])",
+        LEARNER,
     ),
     Mutant(
         "orders/curriculum.py",
@@ -202,7 +245,7 @@ MUTANTS = [
     Mutant("orders/estimators.py", "if not rewards.isfinite():", "if False:", LEARNER),
     Mutant(
         "orders/learner.py",
-        "step is not None and self.stage(step) ==",
+        "return step is not None and self.stage(step) ==",
         "step is None and self.stage(0) ==",
         LEARNER,
     ),
@@ -241,8 +284,8 @@ MUTANTS = [
     # Training: a run
     Mutant(
         "training/loop.py",
-        "validate(run, learner.order(last), stop)",
-        "validate(run, learner.order(), stop)",
+        "validate(run, learner.reading(last), stop)",
+        "validate(run, learner.reading(), stop)",
         EVALUATION,
     ),
     Mutant("training/summary.py", "run.learner.order(run.total_steps - 1)", "run.learner.order(0)", TRAIN),
@@ -264,7 +307,7 @@ MUTANTS = [
     ),
     Mutant("training/setup.py", "betas=(0.9, 0.999)", "betas=(0.9, 0.99)", TRAIN),
     Mutant("training/setup.py", '{"params": spared, "weight_decay": 0.0}', '{"params": spared}', ENGINE),
-    Mutant("training/setup.py", 'learn=settings.policy == "global"', "learn=True", TRAIN),
+    Mutant("training/setup.py", 'learn=settings.policy != "noise"', "learn=True", TRAIN),
     Mutant("training/setup.py", "        seed=experiment.train.seed,\n", "        seed=0,\n", TRAIN),
     Mutant("training/setup.py", "estimator=settings.estimator,", 'estimator="scaled",', TRAIN),
     Mutant("orders/named.py", "return random_order(grid, seed)", "return random_order(grid, 0)", TRAIN),
@@ -294,7 +337,7 @@ MUTANTS = [
         "data/test_loader.py",
     ),
     # Evaluation
-    Mutant("runs/trained.py", 'if state["step"] - 1 < start:', "if False:", EVALUATION),
+    Mutant("runs/trained.py", 'return state["step"] - 1 < start', "return False", EVALUATION),
     Mutant("runs/trained.py", 'start = state.get("start_step")', "start = None", TRAINED),
     Mutant("runs/trained.py", 'return last["step"] // last["epoch"]', "return 10**6", EVALUATION),
     Mutant(
@@ -325,6 +368,19 @@ MUTANTS = [
     Mutant(SEGMENT_ATTENTION, "return own, inside - own + before", "return inside, before", SEGMENTS),
     Mutant(SEGMENT_ATTENTION, "return inside + before if cut.before else inside", "return inside", SEGMENTS),
     Mutant("models/kernels/sliding_window.py", "seen |= query >= cut.length", "seen |= query < 0", WINDOW),
+    # Models: Triton's kernels
+    Mutant(SCAN_TRITON, "grad * (h - step * value * into)", "grad * h", TRITON),
+    Mutant(SCAN_TRITON, "exists &= (time + 1 < start + CHUNK)[:, None]\n    later", "later", TRITON),
+    Mutant(SCAN_TRITON, "(chunks - 1 - count if BACKWARD else count)", "count", TRITON),
+    Mutant(
+        BAND_TRITON, "slot[:, None] - slot[None, :] + SLOTS - 1", "slot[None, :] + 0 * slot[:, None]", TRITON
+    ),
+    Mutant(BAND_TRITON, "tl.where(own, dscores, 0.0)", "dscores", TRITON),
+    Mutant(
+        BAND_TRITON, "((last - first + memory) // segment + 1)", "((last - first) // segment + 1)", TRITON
+    ),
+    Mutant(CONV_TRITON, "(1.0 + value * (1.0 - gate))", "(1.0 + value * gate)", TRITON),
+    Mutant(READ_TRITON, "(means * signs - signed)", "(means * signs + signed)", TRITON),
     Mutant("models/coverage.py", "found = found[slot_of][:, slot_of]", "pass", "models/test_coverage.py"),
     # Statistics
     Mutant(
@@ -584,7 +640,12 @@ MUTANTS = [
     Mutant(
         "data/transform.py", "round(side * RESIZE) if self.crop else side", "round(side * RESIZE)", LOADING
     ),
-    Mutant("runs/loading.py", "self.classifier(images, self.order)", "self.classifier(images)", LOADING),
+    Mutant(
+        "runs/loading.py",
+        "self.order if self.policy is None else",
+        "None if self.policy is None else",
+        LOADING,
+    ),
     Mutant("runs/loading.py", "directory.data() or numbered(own,", "numbered(own,", "cli/test_predict.py"),
     Mutant("runs/export.py", "if not apart <= TOLERANCE", "if apart > 10**6 + TOLERANCE", EXPORT),
     Mutant(

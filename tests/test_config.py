@@ -187,6 +187,20 @@ def test_nothing_is_filled_in_from_the_environment_or_elsewhere(tmp_path, monkey
         ("train.decay_all=2", "train.decay_all is true or false, got 2"),
         ("train.checkpoint_steps=-1", "train.checkpoint_steps must be a finite number of at least 0, got -1"),
         ("order.baseline_start=one", "order.baseline_start: unknown value 'one'; choose from first, zero"),
+        ("train.hold_epochs=-1", "train.hold_epochs must be a finite number of at least 0, got -1"),
+        ("train.learning_rate_floor=1.1", r"train.learning_rate_floor must be in \[0, 1\], got 1.1"),
+        ("train.learning_rate_floor=nan", r"train.learning_rate_floor must be in \[0, 1\], got nan"),
+        ("order.inverse_logits=2", "order.inverse_logits is true or false, got 2"),
+        ("order.clip=0", "order.clip must be above 0, got 0"),
+        ("order.clip=nan", "order.clip must be above 0, got nan"),
+        (
+            "order.temperature_advances=day",
+            "temperature_advances: unknown value 'day'; choose from step, epoch",
+        ),
+        (
+            "order.temperature_advances=epoch",
+            "order.temperature_advances=epoch is for order.estimator=paper, not for straight-through",
+        ),
     ],
 )
 def test_strange_values_are_one_line_that_names_their_key(override, said):

@@ -12,7 +12,8 @@ pytestmark = pytest.mark.slow  # it trains
 
 
 NEEDS = {"hf_trainer": "transformers", "lightning_loop": "lightning"}
-STEPS = {"digits": 60, "own_loop": 150, "attach": 150, "hf_trainer": 100, "lightning_loop": 150}
+STEPS = {"digits": 60, "own_loop": 150, "attach": 150, "larger_grid": 250}
+STEPS |= {"hf_trainer": 100, "lightning_loop": 150}
 
 
 @pytest.mark.parametrize(("name", "steps"), STEPS.items())

@@ -86,6 +86,7 @@ class Data:
     validation_list: str | None = None
     crop_to_box: bool = False  # fmow: only what is inside the annotated box
     place: str = "fixed"  # clutter: where the digit is, or `anywhere`
+    cell: int = 4  # clutter: pixels of a cell's side; a digit is 3x3 cells
     stream: bool = False  # hf: fetch into a temporary file instead of the library's cache
 
     def __post_init__(self) -> None:
@@ -95,8 +96,14 @@ class Data:
             if getattr(self, key) is not None:
                 _at_least(f"data.{key}", getattr(self, key), 0 if key == "workers" else 1)
         _choose("data.place", self.place, ("fixed", "anywhere"))
-        for key, kind in (("crop_to_box", "fmow"), ("stream", "hf"), ("place", "clutter")):
-            if getattr(self, key) not in (False, "fixed") and self.name.partition(":")[0] != kind:
+        _at_least("data.cell", self.cell, 3)
+        for key, kind in (
+            ("crop_to_box", "fmow"),
+            ("stream", "hf"),
+            ("place", "clutter"),
+            ("cell", "clutter"),
+        ):
+            if getattr(self, key) not in (False, "fixed", 4) and self.name.partition(":")[0] != kind:
                 raise ValueError(f"data.{key} is for {kind}, not for data.name={self.name}")
         for key in ("root", "train_list", "validation_list"):
             if (path := getattr(self, key)) is not None:
@@ -114,6 +121,8 @@ class Train:
     learning_rate: float = 1e-4
     weight_decay: float = 0.03
     warmup_epochs: float = 5.0
+    hold_epochs: float = 0.0  # at the peak rate, between the warm-up and the cosine
+    learning_rate_floor: float = 0.0  # part of the rate at which the cosine ends
     clip: float = 5.0  # largest norm of the model's gradient; the paper does not speak of clipping
     decay_all: bool = True  # as in the paper; false spares norms, biases, positions and the class token
     precision: str = "float32"
@@ -139,7 +148,7 @@ class Train:
         _choose("train.track", self.track, ("none", "tensorboard", "wandb", "trackio"))
         _at_least("train.epochs", self.epochs, 1)
         _at_least("train.batch_size", self.batch_size, 1)
-        _choose("train.precision", self.precision, ("float32", "bfloat16", "float16"))
+        _choose("train.precision", self.precision, ("float32", "bfloat16", "float16", "auto"))
         _at_least("train.accumulate", self.accumulate, 1)
         _at_least("train.threads", self.threads, 0)
         _at_least("train.keep", self.keep, 1)
@@ -153,8 +162,10 @@ class Train:
         _at_least("train.seed", self.seed, 0)
         if self.seed >= 2**63:
             raise ValueError(f"train.seed must be below 2**63, got {self.seed}")
-        for key in ("learning_rate", "weight_decay", "warmup_epochs", "checkpoint_minutes"):
+        for key in ("learning_rate", "weight_decay", "warmup_epochs", "hold_epochs", "checkpoint_minutes"):
             _at_least(f"train.{key}", getattr(self, key), 0)
+        if not 0 <= self.learning_rate_floor <= 1:
+            raise ValueError(f"train.learning_rate_floor must be in [0, 1], got {self.learning_rate_floor}")
         if not 0 < self.timeout_minutes <= 43_200:
             raise ValueError(
                 f"train.timeout_minutes must be above 0 and at most 43200, got {self.timeout_minutes}"
@@ -187,6 +198,10 @@ def curriculum_of(estimator: str) -> Curriculum:
     return ESTIMATORS[estimator]
 
 
+LEARNED = ("global", "blocks", "image")
+POLICIES = ("none", *LEARNED, "noise", "random")
+
+
 @dataclass
 class Order:
     """The order that is read, or from which the policy starts, and how the policy learns."""
@@ -194,8 +209,11 @@ class Order:
     scan: str = "row"  # a scan, `random` for one random order, `prior`, or the path of an order file
     tokenizer: str = "kmeans"  # of `prior`: what turns patches into codes
     weights: str | None = None  # of the tokenizer chameleon: a directory, or a name on the hub
-    # `noise`: the noise of `global`, but nothing is learned; `random`: another random order for every batch
+    # `global`: one order for all images is learned; `blocks`: one of blocks, times one of the patches in
+    # every block; `image`: one for each image; `noise`: the noise of `global`, but nothing is learned;
+    # `random`: another random order for every batch
     policy: str = "none"
+    block: int = 8  # of `blocks`: patches of a side
     estimator: str = "straight-through"  # paper, exact, scaled, paired
     temperature: float = 0.2  # the peak: midway through the policy stage in the paper, at its start in ours
     orders_per_image: int = 4  # of `paired`: how many orders are compared on an image
@@ -206,6 +224,10 @@ class Order:
     warmup_order: str | None = None
     # Where REINFORCE's running baseline starts: at the first reward, or at zero, as in the authors' release
     baseline_start: str = "first"
+    # The authors' release, where it differs from the paper (docs/paper.md):
+    inverse_logits: bool = False  # the policy starts at the inverse of the scan
+    temperature_advances: str = "step"  # or `epoch`: by an entry of its table of steps once an epoch
+    clip: float | None = None  # largest norm of the policy's gradient
 
     def __post_init__(self) -> None:
         if self.scan.endswith(".json"):
@@ -213,15 +235,28 @@ class Order:
         _choose("order.tokenizer", self.tokenizer, TOKENIZERS)
         if self.weights is not None and Path(self.weights).is_dir():
             self.weights = _absolute("order.weights", self.weights)
-        _choose("order.policy", self.policy, ("none", "global", "noise", "random"))
+        _choose("order.policy", self.policy, POLICIES)
         _choose("order.estimator", self.estimator, tuple(ESTIMATORS))
+        if self.policy == "image" and ESTIMATORS[self.estimator] is PAPERS:
+            raise ValueError(
+                f"order.estimator={self.estimator} gives all images one order: with order.policy=image "
+                "choose straight-through or paired"
+            )
         if self.warmup_order is not None:
             _choose("order.warmup_order", self.warmup_order, ("row", "init", "random"))
         _choose("order.baseline_start", self.baseline_start, ("first", "zero"))
+        _choose("order.temperature_advances", self.temperature_advances, ("step", "epoch"))
+        if self.temperature_advances == "epoch" and self.estimator != "paper":
+            raise ValueError(
+                f"order.temperature_advances=epoch is for order.estimator=paper, not for {self.estimator}"
+            )
+        if self.clip is not None and not self.clip > 0:
+            raise ValueError(f"order.clip must be above 0, got {self.clip}")
         for key in ("temperature", "learning_rate", "warmup_fraction", "policy_fraction"):
             if getattr(self, key) is not None:
                 _at_least(f"order.{key}", getattr(self, key), 0)
         _at_least("order.orders_per_image", self.orders_per_image, 2)
+        _at_least("order.block", self.block, 1)
         warmup, policy, *_ = self.curriculum
         if warmup + policy > 1:
             raise ValueError(
@@ -277,10 +312,14 @@ class Experiment:
     order: Order = field(default_factory=Order)
 
 
-# What each policy reads of order.*; `global` reads all.
-_READ_BY_NOISE = {"policy", "scan", "estimator", "temperature", *Curriculum._fields}
+# What each policy reads of order.*; `blocks` reads all.
+_READ_BY_NOISE = {
+    *("policy", "scan", "estimator", "temperature", "temperature_advances", "inverse_logits"),
+    *Curriculum._fields,
+}
 _ALIKE_IN_NOISE = {"paper": "scaled", "exact": "scaled", "paired": "straight-through"}
 _READ_BY = {"none": {"policy", "scan"}, "random": {"policy", "scan"}, "noise": _READ_BY_NOISE}
+_READ_BY["global"] = _READ_BY["image"] = {key.name for key in dataclasses.fields(Order)} - {"block"}
 _READ_BY_PRIOR = {"tokenizer", "weights"}
 
 
@@ -289,6 +328,8 @@ def reading_of(policy: str, start: str, estimator: str = "") -> str:
     names = {
         "none": f"{start}, fixed",
         "global": f"{'Algorithm 1' if estimator == 'paper' else 'learned'} from {start}",
+        "blocks": f"{'Algorithm 1' if estimator == 'paper' else 'learned'} in blocks from {start}",
+        "image": f"each image's own, learned from {start}",
         "noise": f"{start}, equal noise",
         "random": "random every batch",
     }
@@ -337,6 +378,11 @@ def notes(experiment: Experiment) -> list[str]:
             f"train.warmup_epochs={train.warmup_epochs:g} does not end before train.epochs={train.epochs}: "
             f"the learning rate only rises, to {share:.0%} of train.learning_rate"
         )
+    elif train.hold_epochs and train.warmup_epochs + train.hold_epochs >= train.epochs:
+        found.append(
+            f"train.hold_epochs={train.hold_epochs:g} does not end before train.epochs={train.epochs}: "
+            "the learning rate never falls"
+        )
     if experiment.model.name == "transformer_xl" and "memory" in options and options.get("segment") is None:
         found.append(
             f"model.options.memory={options['memory']} has no effect without model.options.segment: "
@@ -357,7 +403,7 @@ def _readout_notes(model: Model, order: Order) -> list[str]:
         found.append(f"model.options.readout={readout} is the same as first: a ViT is indifferent to slots")
     if readout == "middle" and causal:
         found.append("model.options.readout=middle answers after half of the patches: nothing reads the rest")
-    learns_from_tokens = order.policy == "global" and order.estimator == "straight-through"
+    learns_from_tokens = order.policy in LEARNED and order.estimator == "straight-through"
     stops = options.get("segment") is not None and not options.get("memory_gradient", False)
     if readout in ("middle", "last") and stops and learns_from_tokens:
         found.append(

@@ -6,7 +6,7 @@ import torch
 
 from reorder import config
 from reorder.data.clutter import Clutter, in_cells
-from reorder.data.datasets import DIGIT_NAMES, load_dataset
+from reorder.data.datasets import DIGIT_NAMES, Kept, load_dataset
 
 
 def flat_digits(count=20):
@@ -55,11 +55,20 @@ def test_an_image_is_a_function_of_its_index():
 def test_cells_are_the_parts_of_an_enlarged_digit():
     digit = torch.zeros(1, 1, 8, 8, dtype=torch.uint8)
     digit[..., :4] = 200  # the left half
-    cells = in_cells(digit)[0]
+    cells = in_cells(digit, 4)[0]
     assert cells.shape == (9, 4, 4)
     assert (cells[[0, 3, 6]] == 200).all()
     assert (cells[[2, 5, 8]] == 0).all()
     assert 0 < cells[4].float().mean() < 200
+    assert in_cells(digit, 16).shape == (1, 9, 16, 16)
+
+
+def test_cells_of_16_pixels_show_the_same_pieces_larger():
+    small = Clutter(*flat_digits(), 10, (20, 24), anywhere=True)
+    large = Clutter(*flat_digits(), 10, (80, 96), anywhere=True, cell=16)
+    for index in range(10):
+        enlarged = small.read(index).repeat_interleave(4, 1).repeat_interleave(4, 2)
+        assert torch.equal(large.read(index), enlarged)
 
 
 def test_a_canvas_too_large_for_memory_is_made_image_by_image_and_is_the_same(monkeypatch):
@@ -67,8 +76,12 @@ def test_a_canvas_too_large_for_memory_is_made_image_by_image_and_is_the_same(mo
     whole = load_dataset(data, (20, 20))
     monkeypatch.setattr("reorder.data.datasets.Kept.largest", 10)
     by_image = load_dataset(data, (20, 20))
+    monkeypatch.setattr("reorder.data.datasets.Kept.largest", 20 * 400)  # few enough images to keep
+    kept = load_dataset(data, (20, 20))
+    assert isinstance(kept.train, Kept)
     for index in range(20):
         assert torch.equal(whole.train.read(index), by_image.train.read(index))
+        assert torch.equal(whole.train.read(index), kept.train.read(index))
     assert torch.equal(whole.train.labels, by_image.train.labels)
     assert whole.classes == DIGIT_NAMES == [str(digit) for digit in range(10)]
 
@@ -87,7 +100,9 @@ def test_a_canvas_that_has_no_room_is_refused(shape):
         load_dataset(config.Data(name="clutter"), shape)
 
 
-def test_the_place_is_for_clutter_alone():
+def test_place_and_cells_are_for_clutter_alone():
+    with pytest.raises(ValueError, match=r"data.cell is for clutter, not for data.name=digits"):
+        config.Data(name="digits", cell=16)
     with pytest.raises(ValueError, match=r"data.place is for clutter, not for data.name=digits"):
         config.Data(name="digits", place="anywhere")
     with pytest.raises(ValueError, match=r"data.place: unknown value 'left'; choose from fixed, anywhere"):

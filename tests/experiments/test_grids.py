@@ -218,6 +218,21 @@ def test_published_runs_are_found_under_the_names_they_were_given(tmp_path):
             assert name_of(experiment) == name
 
 
+@pytest.mark.parametrize(
+    ("change", "read_by"),
+    [
+        ("order.inverse_logits=true", ["global", "noise"]),
+        ("order.temperature_advances=epoch", ["global", "noise"]),
+        ("order.clip=5", ["global"]),
+        ("train.hold_epochs=2", ["none", "global", "noise", "random"]),
+    ],
+)
+def test_the_release_s_keys_count_where_they_are_read(change, read_by):
+    for policy in ("none", "global", "noise", "random"):
+        run = build(preset("digits"), overrides=["order.estimator=paper", f"order.policy={policy}"])
+        assert (name_of(build(run, overrides=[change])) != name_of(run)) == (policy in read_by)
+
+
 def test_where_the_baseline_starts_counts_only_for_runs_that_learn():
     run = preset("digits")
     zero = ["order.baseline_start=zero"]

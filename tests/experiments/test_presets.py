@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,8 +12,10 @@ from reorder.config import build, to_yaml
 from reorder.data.ranks import World
 from reorder.experiments.presets import PRESETS, describe, preset
 from reorder.models.classifier import create_model
+from reorder.models.sizes import size_of
+from reorder.orders.candidates import candidates
 from reorder.training.continuing import continued
-from reorder.training.setup import check_machine
+from reorder.training.setup import check_machine, learner_of
 
 # The appendix's table "Batch sizes for every model-dataset pairing", which is per GPU, and the GPUs it names.
 BATCHES = """
@@ -71,7 +74,9 @@ def test_the_ablations_of_the_appendix_are_the_rest():
     longer = {f"{run}-row-300-epochs", f"{run}-row-reorder-300-epochs"}
     others = {f"{run}-random", f"{run}-random-every-batch", f"{run}-learned"}
     assert rest == no_flips | longer | others
-    assert len(PRESETS) == 96 + 12 + 2 + 3 + 3
+    assert (
+        len(PRESETS) == 96 + 12 + 2 + 3 + 3 + 1 + 96
+    )  # the last but one is gigapixel, the last are release/...
 
 
 def test_the_ablations_change_one_thing():
@@ -141,8 +146,66 @@ def test_descriptions():
     assert said == (
         "base transformer_xl, imagenet, no flips, 100 epochs, batch 5120, order: learned from spiral"
     )
+    said = describe(preset("release/mamba-fmow-diagonal-reorder"))
+    assert said == "base mamba, fmow, 100 epochs, batch 1280, float16, order: learned from release-diagonal"
     said = describe(preset("paper/transformer_xl-imagenet-learned"))
     assert said.endswith("order: transformer_xl-imagenet-column-reorder, fixed")
+
+
+# What the authors' release sets, read from its configurations and trainer: batch per GPU, and the rate of the
+# policy in its file names (po1e-4, po1e-5); both rates are multiplied by the root of the number of GPUs.
+RELEASED = """
+vit imagenet 896 1e-5
+vit fmow 448 1e-5
+transformer_xl imagenet 640 1e-4
+transformer_xl fmow 320 1e-4
+longformer imagenet 576 1e-5
+longformer fmow 288 1e-5
+mamba imagenet 640 1e-5
+mamba fmow 320 1e-5
+"""
+
+
+@pytest.mark.parametrize("line", RELEASED.strip().splitlines())
+@pytest.mark.parametrize("scan", ["row", "column", "hilbert", "spiral", "diagonal", "snake"])
+def test_the_runs_of_the_release_have_its_numbers(line, scan):
+    model, data, batch, rate = line.split()
+    root = {"imagenet": 2.8284271, "fmow": 2.0}[data]
+    for end in ("", "-reorder"):
+        run, paper = (preset(f"{kind}/{model}-{data}-{scan}{end}") for kind in ("release", "paper"))
+        assert run.train.batch_size == GPUS[data] * int(batch)
+        assert run.train.learning_rate == pytest.approx(root * 1e-4)
+        assert (run.train.precision, run.train.learning_rate_floor, run.train.clip) == ("float16", 0.01, 5.0)
+        # REOrder's runs hold the peak rate until epoch 45, fixed ones until the warm-up ends at epoch 5
+        assert run.train.warmup_epochs + run.train.hold_epochs == (45 if end else 5)
+        own = f"release-{scan}" if scan in ("hilbert", "diagonal") else scan
+        assert run.order.scan == own
+        readout = {"readout": "last_patch"} if model == "mamba" else {}
+        assert run.model.options == paper.model.options | readout
+        assert (run.data, run.train.epochs) == (paper.data, paper.train.epochs)
+        assert build(run, overrides=["train.seed=0"]) == run
+        check_machine(
+            build(run, overrides=["train.precision=float32"]), World(0, GPUS[data], torch.device("cpu"))
+        )
+    order = run.order
+    assert (order.estimator, order.temperature, order.temperature_advances) == ("paper", 0.2, "epoch")
+    assert order.learning_rate == pytest.approx(root * float(rate))
+    assert (order.inverse_logits, order.baseline_start, order.warmup_order) == (True, "zero", "init")
+    assert (order.warmup_fraction, order.policy_fraction, order.clip) == (0.15, 0.30, 5.0)
+
+
+def test_the_release_s_temperature_ends_at_less_than_a_hundredth_of_the_paper_s():
+    run = preset("release/transformer_xl-imagenet-row-reorder")
+    steps = 1_281_167 // run.train.batch_size
+    learner = learner_of(run, SimpleNamespace(grid=(14, 14)), torch.arange(196), steps)
+    at = [learner.temperature(epoch * steps) for epoch in range(100)]
+    # Its table has 7,500 values, half of them rising to 0.2, and one is used in each of epochs 15 to 44.
+    table = [0.2 * value / 3749 for value in range(30)]
+    assert at[15:45] == pytest.approx(table, rel=1e-3)
+    assert max(at) == pytest.approx(0.00155, rel=0.01)
+    assert at[:15] == [0] * 15
+    assert at[45:] == [0] * 55
+    assert learner.temperature(45 * steps - 1) == at[44]  # the same in all steps of an epoch
 
 
 def test_a_misspelt_preset_is_told_the_nearest():
@@ -168,3 +231,14 @@ def test_a_run_of_100_epochs_can_be_continued_to_300_as_the_paper_did():
     assert longer.train == fresh.train
     assert longer.order.warmup_fraction == pytest.approx(fresh.order.warmup_fraction)
     assert longer.order.policy_fraction == pytest.approx(fresh.order.policy_fraction)
+
+
+def test_row_major_ends_without_the_gigapixel_presets_digit_and_backwards_it_ends_with_all_of_it():
+    experiment = preset("gigapixel")
+    rows, columns = (side // experiment.model.patch_size for side in experiment.model.image_shape)
+    reach = size_of(experiment.model.size).depth * experiment.model.options["memory"]
+    assert (rows * columns, reach) == (4096, 256)
+    digit = {row * columns + column for row in (1, 2, 3) for column in (1, 2, 3)}
+    found = candidates((rows, columns), 20)
+    assert not digit & set(found["row"][-reach:].tolist())
+    assert digit <= set(found["row-reversed"][-reach:].tolist())

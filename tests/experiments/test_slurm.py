@@ -1,14 +1,20 @@
 """Slurm's jobs, with submitit's local executor in its place."""
 
 import os
+import re
+import shlex
 import shutil
 import signal
 import sys
+from itertools import pairwise
+from pathlib import Path
+from string import Template
 
 import pytest
 from tiny_sweeps import LONG, TINY, learned, needs_proc, pids_of, tasks, wait_for
 
-from reorder.experiments.arguments import slurm_parameter
+from reorder.cli.options import check_slurm
+from reorder.experiments.arguments import parse, plans_of, slurm_parameter
 from reorder.experiments.here import Failed
 from reorder.experiments.slurm import grouped, launcher, submit, submit_and_wait
 
@@ -104,3 +110,45 @@ def test_what_is_no_number_stays_as_it_was_typed():
         ("slurm_exclusive", True),
         ("slurm_setup", ["module load cuda"]),
     ]
+
+
+def documented_commands():
+    """The commands of docs/scale.md as lists of arguments, with their shell variables filled in."""
+    text = Path(__file__).parents[2].joinpath("docs", "scale.md").read_text().replace("\\\n", " ")
+    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
+    variables = dict(re.findall(r'^(\w+)="(.*)"$', blocks, re.MULTILINE))
+    lines = [
+        Template(line).substitute(variables) for line in blocks.splitlines() if line.startswith("reorder ")
+    ]
+    return [shlex.split(line) for line in lines]
+
+
+def test_the_commands_for_the_papers_scale_are_accepted():
+    runs = {}
+    for _, command, *arguments in documented_commands():
+        assert "--slurm" in arguments
+        options = [value for key, value in pairwise(arguments) if key == "--slurm-option"]
+        check_slurm(True, options, None)
+        first = arguments.index("--budget" if command == "search" else "--slurm")
+        keys = arguments[:first]
+        if command == "search":
+            experiment, name = parse(keys)
+            assert experiment.model.image_size // experiment.model.patch_size == 14  # the paper's grid
+        else:
+            plans, _ = plans_of(keys)
+            gpus = int(dict(option.split("=") for option in options)["gpus_per_node"])
+            for plan in plans:
+                train = plan.experiment.train
+                assert train.batch_size % (gpus * train.accumulate) == 0
+            runs[keys[0]] = len(plans)
+    assert runs == {
+        "paper/orders": 240,
+        "paper/reorder": 240,
+        "paper/noise": 240,
+        "paper/random": 25,
+        "paper/no-flips": 60,
+        "paper/300-epochs": 20,
+        "release/orders": 48,
+        "release/reorder": 48,
+    }
+    assert name == "paper/mamba-imagenet-row"

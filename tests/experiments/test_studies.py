@@ -22,11 +22,12 @@ def test_every_run_of_every_study_can_be_built(name, tmp_path):
     assert STUDIES[name].__doc__.endswith(".")
 
 
-@pytest.mark.parametrize(("study", "end"), [("paper/orders", ""), ("paper/reorder", "-reorder")])
-def test_the_main_studies_are_the_main_presets(study, end):
+@pytest.mark.parametrize("kind", ["paper", "release"])
+@pytest.mark.parametrize(("study", "end"), [("orders", ""), ("reorder", "-reorder")])
+def test_the_main_studies_are_the_main_presets(kind, study, end):
     models, data = ["vit", "transformer_xl", "longformer", "mamba"], ["imagenet", "fmow"]
-    names = [f"paper/{m}-{d}-{scan}{end}" for m in models for d in data for scan in SCANS]
-    runs = [plan.experiment for plan in STUDIES[study]()]
+    names = [f"{kind}/{m}-{d}-{scan}{end}" for m in models for d in data for scan in SCANS]
+    runs = [plan.experiment for plan in STUDIES[f"{kind}/{study}"]()]
     assert len(runs) == 48
     assert all(preset(name) in runs for name in names)
 

@@ -53,7 +53,7 @@ CHOICE = {
     "train.precision": (["float32", "bfloat16"], ["float64", "32"]),
     "train.track": (["none", "tensorboard"], ["mlflow"]),
     "order.tokenizer": (["kmeans", "vqvae"], ["gzip"]),
-    "order.policy": (["none", "global", "noise", "random"], ["local", "None"]),
+    "order.policy": (["none", "global", "blocks", "noise", "random"], ["local", "None"]),
     "order.estimator": (["paper", "exact", "scaled"], ["reinforce"]),
     "order.warmup_order": (["row", "init", "null"], ["column"]),
 }

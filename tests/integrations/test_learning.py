@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from external_models import WIDTH, CausalReader
 from hand_loop import made
 
+import reorder
 from reorder.integrations.learning import Learning
 
 
@@ -36,6 +38,21 @@ def test_gradients_that_are_not_finite_move_nothing(bad):
     Learning(handle).step()
     assert torch.equal(learner.policy.logits, before)
     assert learner.policy.logits.grad is None
+
+
+@pytest.mark.parametrize("bad", [1.0, float("nan")])
+def test_a_network_is_scaled_back_and_guarded_too(bad):
+    """The gradients of a policy with a network: one number that is not finite stops all of them."""
+    learner = reorder.OrderLearner((4, 4), total_steps=10, image_width=WIDTH)
+    handle = reorder.attach(CausalReader(), learner, at="recurrent", prefix=1)
+    learning, head = Learning(handle), learner.policy.network.head
+    head.weight.grad = torch.full_like(head.weight, 1024.0)
+    head.bias.grad = torch.tensor([bad])
+    gradient, before = head.weight.grad, head.weight.detach().clone()
+    learning.step(Scaler())
+    assert (gradient == 1).all()
+    assert torch.equal(head.weight, before) == (bad != 1.0)
+    assert head.weight.grad is None
 
 
 def test_a_fixed_order_needs_no_callback():

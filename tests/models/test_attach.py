@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from external_models import CausalReader, TimmEva, TimmVit, hugging_face_models
+from external_models import WIDTH, CausalReader, TimmEva, TimmVit, hugging_face_models
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -188,12 +188,16 @@ def trained(model, learner, handle, steps=40, forward=None):
     return learner.policy.logits.detach().clone()
 
 
-@pytest.mark.parametrize("estimator", ["straight-through", "scaled"])
-def test_an_attached_learner_learns_the_same_as_one_whose_orders_are_read_by_hand(estimator):
+@pytest.mark.parametrize(
+    "settings",
+    [{"estimator": "straight-through"}, {"estimator": "scaled"}, {"image_width": WIDTH}],
+    ids=["straight-through", "scaled", "own orders"],
+)
+def test_an_attached_learner_learns_the_same_as_one_whose_orders_are_read_by_hand(settings):
     learned = []
     for by_hand in (False, True):
         torch.manual_seed(0)
-        model, learner = CausalReader(), learner_of(estimator=estimator)
+        model, learner = CausalReader(), learner_of(**settings)
         if not by_hand:
             handle = reorder.attach(model, learner, **CAUSAL)
             learned.append(trained(model, learner, handle))
@@ -213,15 +217,16 @@ def test_an_attached_learner_learns_the_same_as_one_whose_orders_are_read_by_han
                 each.zero_grad()
         learned.append(learner.policy.logits.detach().clone())
     assert torch.equal(*learned)
-    assert not torch.equal(learned[0], learner_of(estimator=estimator).policy.logits)
+    assert not torch.equal(learned[0], learner_of(**settings).policy.logits)
 
 
+@pytest.mark.parametrize("image_width", [None, WIDTH])
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_gradient_checkpointing_reads_in_the_same_order_again(reentrant):
+def test_gradient_checkpointing_reads_in_the_same_order_again(reentrant, image_width):
     learned = []
     for checkpointing in (False, True):
         torch.manual_seed(0)
-        model, learner = CausalReader(), learner_of()
+        model, learner = CausalReader(), learner_of(image_width=image_width)
         handle = reorder.attach(model, learner, **CAUSAL)
 
         def forward(images, model=model):
@@ -338,6 +343,25 @@ def test_a_frozen_order_is_read_in_training_too_and_learns_no_more():
     assert torch.equal(model.train()(IMAGES), expected)
     assert handle.parameters() == []
     assert handle.loss(torch.ones(3)) == 0
+
+
+def test_images_are_evaluated_and_frozen_in_their_own_orders():
+    torch.manual_seed(0)
+    model, learner = CausalReader(), learner_of(image_width=WIDTH)
+    for parameter in learner.policy.network.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    handle = reorder.attach(model, learner, **CAUSAL)
+    handle.step(learner.stop_step)
+    tokens = model.tokens(IMAGES)
+    orders = learner.policy.image_logits(tokens[:, 1:]).argsort(dim=1, descending=True)
+    assert not torch.equal(orders[0], orders[1])
+    by_hand = [reorder.read(one[None], order, 1)[0] for one, order in zip(tokens, orders, strict=True)]
+    expected = model.answer(torch.stack(by_hand))
+    assert torch.allclose(model.eval()(IMAGES), expected, atol=1e-6)
+    handle.step(learner.start_step)
+    handle.freeze()
+    assert torch.allclose(model.train()(IMAGES), expected, atol=1e-6)
+    assert torch.equal(handle.order(), learner.order())
 
 
 def test_a_copy_of_a_model_reads_in_the_order_that_the_learner_has_now():

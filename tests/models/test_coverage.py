@@ -39,7 +39,7 @@ def test_longformer_is_a_window_and_the_class_token(found):
     assert expected[:2] + expected[23:25] == [9, 10, 16, 16]
 
 
-@pytest.mark.parametrize("readout", ["first", "middle", "last", "mean"])
+@pytest.mark.parametrize("readout", ["first", "middle", "last", "mean", "last_patch"])
 @pytest.mark.parametrize(
     ("name", "options"),
     [("longformer", {"window": 4}), ("transformer_xl", {"segment": 3, "memory": 2, "memory_gradient": True})],

@@ -157,6 +157,13 @@ def test_the_mean_readout_is_the_mean_of_the_patches() -> None:
     np.testing.assert_allclose(mean[:, 0], first[:, 1:].numpy().mean(1), rtol=0, atol=1e-12)
 
 
+def test_the_last_patch_can_be_read_out_instead_of_a_class_token_that_is_first() -> None:
+    first, last = build(readout="first")(tokens()).detach(), build(readout="last_patch")(tokens()).detach()
+    assert torch.equal(first[:, 1:], last[:, 1:])
+    assert torch.equal(last[:, 0], first[:, 15])
+    assert not torch.equal(last[:, 0], build(readout="last")(tokens())[:, 0])
+
+
 def influence(model: Any, length: int) -> Tensor:
     """(L, L): does output i depend on input j?"""
     batch = tokens(1, length)

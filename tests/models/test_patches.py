@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from reorder.models import patches
 from reorder.models.grid import grid_of
 from reorder.models.patches import PatchEmbed, Tokens, patchify, sincos_positions, unpatchify
 
@@ -89,3 +90,26 @@ def test_wrong_images_orders_and_options_are_named():
         tokens(torch.zeros(2, 3, 4, 4), torch.arange(4).expand(3, -1))
     with pytest.raises(ValueError, match="unknown positions 'rotary'"):
         Tokens((2, 2), 2, 3, 8, "rotary")
+
+
+def test_large_images_are_embedded_in_tiles_with_the_same_tokens_and_gradients(monkeypatch):
+    embed = PatchEmbed(2, 3, 8)
+    images = torch.rand(2, 3, 10, 6, requires_grad=True)  # 5 x 3 patches
+    plain = embed(images)
+    expected = torch.autograd.grad(plain.square().sum(), [images, *embed.parameters()])
+    whole, seen = patches.patchify, []
+
+    def recorded(tile, patch_size):
+        seen.append(tile.shape[2] // 2 * (tile.shape[3] // 2))
+        return whole(tile, patch_size)
+
+    monkeypatch.setattr(patches, "LARGE", 14)
+    monkeypatch.setattr(patches, "TILE", 7)
+    monkeypatch.setattr(patches, "patchify", recorded)
+    tokens = embed(images)
+    torch.testing.assert_close(tokens, plain)
+    assert seen == [6, 6, 3]
+    torch.testing.assert_close(
+        torch.autograd.grad(tokens.square().sum(), [images, *embed.parameters()]), expected
+    )
+    assert len(seen) == 6  # backward makes each tile's patches again

@@ -16,7 +16,8 @@ from reorder import OrderLearner
 from reorder.config import build
 from reorder.experiments.presets import digits
 from reorder.orders.distances import kendall_tau
-from reorder.orders.learner import REACH, FixedOrder, RandomOrder, step_generator
+from reorder.orders.fixed import FixedOrder, RandomOrder, step_generator
+from reorder.orders.image_policy import REACH
 from reorder.orders.named import random_order
 from reorder.orders.order import invert
 from reorder.orders.straight_through import Sampled
@@ -158,7 +159,7 @@ def test_a_fixed_order_answers_the_same_questions():
         ({"init": torch.arange(3)}, r"shape \(3,\) does not fit 16 patches"),
         ({"init": torch.arange(16).expand(2, -1)}, r"one order \(16,\) is needed, got shape \(2, 16\)"),
         ({"total_steps": 0}, "at least 1, got 0"),
-        ({"warmup_fraction": 0.8}, "add up to at most 1"),
+        ({"warmup_fraction": 0.9}, "add up to at most 1"),
         ({"peak_temperature": -0.1}, "got -0.1"),
         ({"warmup_order": "column"}, "unknown warmup_order 'column'; choose from row, init, random"),
         ({"seed": -1}, "seed must not be negative"),
@@ -325,7 +326,13 @@ import torch.distributed.nn  # before there is a group, which it would keep aliv
 torch.distributed.init_process_group("gloo")
 rank = torch.distributed.get_rank()
 learner = reorder.OrderLearner(
-    (3, 3), "row", total_steps=60, estimator=sys.argv[1], warmup_fraction=0, policy_fraction=1
+    (3, 3),
+    "row",
+    total_steps=60,
+    estimator=sys.argv[1],
+    warmup_fraction=0,
+    policy_fraction=1,
+    image_width=2 if sys.argv[2] == "image" else None,
 )
 optimizer = torch.optim.AdamW(learner.parameters(), lr=0.1)
 images = torch.Generator().manual_seed(rank)
@@ -340,21 +347,33 @@ for step in range(60):
         loss.backward()
         optimizer.step()
 every = [None, None]
-torch.distributed.all_gather_object(every, (learner.policy.logits.tolist(), learner.order().tolist()))
-assert every[0] == every[1], every
+policy = [parameter.tolist() for parameter in learner.parameters()]
+torch.distributed.all_gather_object(every, (policy, learner.order().tolist()))
+assert every[0] == every[1], "the processes differ"
 assert every[0][1] != list(range(9)), "the policy has not moved"
+if sys.argv[2] == "image":
+    assert learner.policy.network.head.weight.abs().max() > 0, "the network has not moved"
 torch.distributed.destroy_process_group()  # else its threads may outlive the interpreter, and abort it
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("estimator", ["scaled", "paired", "straight-through"])
-def test_learners_of_several_processes_stay_alike_without_any_setting(tmp_path, estimator):
+@pytest.mark.parametrize(
+    ("estimator", "policy"),
+    [
+        ("scaled", "global"),
+        ("paired", "global"),
+        ("straight-through", "global"),
+        ("paired", "image"),
+        ("straight-through", "image"),
+    ],
+)
+def test_learners_of_several_processes_stay_alike_without_any_setting(tmp_path, estimator, policy):
     """Each process has other images, and so other losses; nothing but the learner brings them together."""
     (tmp_path / "loop.py").write_text(PROCESS)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [*command, "loop.py", estimator], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        [*command, "loop.py", estimator, policy], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
 
@@ -412,7 +431,8 @@ def test_an_unknown_start_of_the_baseline_is_named():
 
 @pytest.mark.parametrize("estimator", ["straight-through", "paired"])
 def test_a_learner_starts_at_its_start_with_noise_as_wide_as_its_logits(estimator):
-    learner = OrderLearner((7, 7), "column", total_steps=1000, estimator=estimator)
+    stages = {"warmup_fraction": 0.05, "policy_fraction": 0.25}
+    learner = OrderLearner((7, 7), "column", total_steps=1000, estimator=estimator, **stages)
     column = reorder.scan("column", 7, 7)
     assert torch.equal(learner.order(), column)
     # Gumbel noise at temperature 0.2 has a deviation of 0.2 * pi / sqrt(6); the logits are its quantiles.
@@ -432,7 +452,8 @@ def test_a_learner_starts_at_a_random_order_by_its_seed_unless_told_otherwise():
 
 
 def test_warm_up_and_policy_read_in_random_orders_and_the_rest_in_the_one_found():
-    learner = OrderLearner((3, 3), "spiral", total_steps=100, seed=1)
+    stages = {"warmup_fraction": 0.05, "policy_fraction": 0.25, "warmup_order": "random"}
+    learner = OrderLearner((3, 3), "spiral", total_steps=100, seed=1, **stages)
     assert [learner.stage(step) for step in (0, 4, 5, 29, 30)] == ["warm-up"] * 2 + ["policy"] * 2 + [
         "frozen"
     ]
@@ -494,23 +515,25 @@ def test_the_learning_rate_lets_a_logit_move_by_a_few_temperatures_however_long_
 
 
 def test_pairs_read_a_part_of_the_images_in_each_order():
-    learner = OrderLearner((2, 2), total_steps=100, estimator="paired", orders_per_image=2)
+    stages = {"warmup_fraction": 0.3, "policy_fraction": 0.2}
+    learner = OrderLearner((2, 2), total_steps=100, estimator="paired", orders_per_image=2, **stages)
     images, labels = torch.arange(8.0), torch.arange(8)
     assert learner.repeat(4, images, labels)[0] is images  # warm-up
-    repeated, named = learner.repeat(10, images, labels)
+    repeated, named = learner.repeat(40, images, labels)
     assert repeated.tolist() == [0, 1, 2, 3] * 2 == named.tolist()
-    orders = learner.sample(10, len(repeated))
+    orders = learner.sample(40, len(repeated))
     assert orders.shape == (8, 4)
     assert (orders[:4] == orders[0]).all()
     assert (orders[4:] == orders[4]).all()
-    assert torch.equal(learner.sample(10), orders[[0, 4]])
+    assert torch.equal(learner.sample(40), orders[[0, 4]])
     with pytest.raises(ValueError, match="a batch of 7 images cannot be read in 2 orders each"):
-        learner.repeat(10, images[:7])
+        learner.repeat(40, images[:7])
 
 
 @pytest.mark.parametrize("estimator", ["straight-through", "paired"])
 def test_equal_noise_draws_as_much_and_learns_nothing(estimator):
-    learner = OrderLearner((3, 3), "spiral", total_steps=100, estimator=estimator, learn=False)
+    stages = {"warmup_fraction": 0.05, "policy_fraction": 0.25, "warmup_order": "random", "learn": False}
+    learner = OrderLearner((3, 3), "spiral", total_steps=100, estimator=estimator, **stages)
     order = learner.sample(10)
     assert isinstance(order, torch.Tensor)
     assert order.shape == (9,)
@@ -527,3 +550,56 @@ def test_slots_moved_is_how_far_patches_are_from_where_they_started():
     assert learner.metrics(9)["kendall_tau_from_start"] == pytest.approx(-1)
     learner.sample(9)
     assert learner.metrics() == learner.metrics(9)
+
+
+# The authors' release
+
+
+def released(**changes):
+    """Six patches, policy stage from step 4 up to 16, epochs of 4 steps."""
+    settings = {"warmup_fraction": 0.2, "policy_fraction": 0.6, "estimator": "paper"} | changes
+    return OrderLearner((2, 3), torch.tensor([2, 0, 1, 4, 5, 3]), total_steps=20, **settings)
+
+
+def test_inverse_logits_start_where_each_patch_says_which_slot_it_had():
+    learner = released(inverse_logits=True, warmup_order="init")
+    # The release's logits are ramp[scan]: patch 1 has the value of slot 0, patch 2 of slot 1, and so on.
+    ramp = [0.0, -0.2, -0.4, -0.6, -0.8, -1.0]
+    assert learner.policy.logits.tolist() == pytest.approx([ramp[slot] for slot in (2, 0, 1, 4, 5, 3)])
+    assert learner.order().tolist() == learner.start.tolist() == [1, 2, 0, 5, 3, 4]
+    assert learner.sample(0).tolist() == [2, 0, 1, 4, 5, 3]  # the warm-up reads the scan itself
+    assert released(inverse_logits=True).sample(0).tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_temperature_that_moves_on_by_the_epoch_learns_in_its_first_one_too():
+    learner, usual = released(temperature_every=4), released()
+    assert [learner.temperature(step) for step in (3, 4, 7, 8, 12, 15, 16)] == pytest.approx(
+        [0, 0, 0, 0.2 / 6, 0.4 / 6, 0.4 / 6, 0]
+    )
+    losses, gradients = torch.full((3,), 2.0), {}
+    for name, each in (("release", learner), ("paper", usual)):
+        each.estimator.baseline.started.fill_(True)  # from zero, so that there is an advantage
+        each.sample(4)
+        loss = each.loss(losses)
+        gradients[name] = torch.autograd.grad(loss, each.policy.logits)[0] if loss.requires_grad else None
+    assert gradients["paper"] is None
+    # A = -2 - 0.01 * -2 = -1.98; the gradient of log P: 1 less a patch's share in every choice it is in.
+    logits, order, expected = usual.policy.logits.tolist(), [2, 0, 1, 4, 5, 3], [1.0] * 6
+    for slot in range(6):
+        total = sum(math.exp(logits[patch]) for patch in order[slot:])
+        for patch in order[slot:]:
+            expected[patch] -= math.exp(logits[patch]) / total
+    assert gradients["release"].tolist() == pytest.approx([1.98 * value for value in expected], rel=1e-5)
+
+
+def test_after_the_policy_stage_a_temperature_by_the_epoch_teaches_nothing():
+    learner = released(temperature_every=4)
+    for step in (3, 16):
+        learner.sample(step)
+        assert not learner.loss(torch.ones(3)).requires_grad
+
+
+@pytest.mark.parametrize(("every", "estimator"), [(4, "scaled"), (0, "paper"), (-1, "paper")])
+def test_a_temperature_by_the_epoch_is_for_algorithm_1(every, estimator):
+    with pytest.raises(ValueError, match=f"^temperature_every must be 1, .* got {every} for {estimator}$"):
+        released(temperature_every=every, estimator=estimator)

@@ -10,8 +10,8 @@ import reorder
 from reorder.models.backbones import SIZES, Mamba, TransformerXL
 from reorder.models.patches import Tokens, unpatchify
 from reorder.orders.files import save_order
-from reorder.orders.learner import FixedOrder, RandomOrder
-from reorder.orders.named import random_order
+from reorder.orders.fixed import FixedOrder, RandomOrder
+from reorder.orders.named import named_order, random_order
 
 # The slot of every patch of a grid, written by hand from the paper's appendix.
 BY_HAND = {
@@ -25,6 +25,14 @@ BY_HAND = {
     ("hilbert", 2, 2): [[0, 3], [1, 2]],
     ("hilbert", 4, 4): [[0, 1, 14, 15], [3, 2, 13, 12], [4, 7, 8, 11], [5, 6, 9, 10]],
 }
+# The same of the authors' release: diagonals that run down to the right, from the bottom left on, and a curve
+# of 4x4 patches of which three rows and columns are left.
+RELEASED_BY_HAND = {
+    ("release-diagonal", 3, 4): [[3, 6, 9, 11], [1, 4, 7, 10], [0, 2, 5, 8]],
+    ("release-hilbert", 4, 4): [[0, 3, 4, 5], [1, 2, 7, 6], [14, 13, 8, 9], [15, 12, 11, 10]],
+    ("release-hilbert", 3, 3): [[0, 3, 4], [1, 2, 5], [8, 7, 6]],
+    ("release-hilbert", 1, 1): [[0]],
+}
 
 
 @pytest.mark.parametrize(("name", "rows", "columns"), BY_HAND)
@@ -32,6 +40,36 @@ def test_scans_match_grids_written_by_hand(name, rows, columns):
     order = reorder.scan(name, rows, columns)
     slots = [[order.tolist().index(r * columns + c) for c in range(columns)] for r in range(rows)]
     assert slots == BY_HAND[name, rows, columns]
+
+
+@pytest.mark.parametrize(("name", "rows", "columns"), RELEASED_BY_HAND)
+def test_the_release_s_own_scans_match_grids_written_by_hand(name, rows, columns):
+    order = named_order(name, (rows, columns)).tolist()
+    slots = [[order.index(r * columns + c) for c in range(columns)] for r in range(rows)]
+    assert slots == RELEASED_BY_HAND[name, rows, columns]
+
+
+def place_on_curve(slot, side):
+    """(row, column) of a slot on the Hilbert curve, quarter by quarter from the smallest."""
+    row = column = 0
+    size = 1
+    while size < side:
+        down = 1 & (slot // 2)
+        right = 1 & (slot ^ down)
+        if right == 0:
+            if down == 1:
+                row, column = size - 1 - row, size - 1 - column
+            row, column = column, row
+        row, column = row + size * down, column + size * right
+        slot, size = slot // 4, 2 * size
+    return row, column
+
+
+@pytest.mark.parametrize(("rows", "columns", "side"), [(14, 14, 16), (7, 7, 8), (5, 8, 8), (9, 3, 16)])
+def test_the_release_s_hilbert_is_a_larger_curve_without_what_is_outside(rows, columns, side):
+    cells = [place_on_curve(slot, side) for slot in range(side * side)]
+    inside = [r * columns + c for r, c in cells if r < rows and c < columns]
+    assert named_order("release-hilbert", (rows, columns)).tolist() == inside
 
 
 @pytest.mark.parametrize("name", reorder.SCANS)

@@ -56,6 +56,28 @@ def test_every_backbone_is_exported_with_its_order_for_any_number_of_images(name
     assert b"/reorder/models/" not in (tmp_path / "m.onnx").read_bytes()  # no paths of this machine
 
 
+def test_own_orders_are_computed_in_the_exported_model(tmp_path):
+    settings = {"name": "transformer_xl", "size": "16/1/2", "image_size": [12, 8], "patch_size": 2}
+    settings |= {"options": BACKBONES["transformer_xl"]}
+    model = TrainedModel(settings, DATA, scan("spiral", 6, 4).tolist(), image_reach=1.0)
+    torch.manual_seed(0)
+    for parameter in model.policy.network.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    export.export_onnx(model, tmp_path / "m.onnx")
+    export.export_torch(model, tmp_path / "m.pt2")
+    export.export_hub(model, tmp_path / "hub")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    images = torch.randn(7, 1, 12, 8)
+    with torch.no_grad():
+        expected, one = model(images), model.classifier(images, model.order)
+        program = torch.export.load(tmp_path / "m.pt2").module()
+        torch.testing.assert_close(program(images), expected, atol=1e-5, rtol=1e-4)
+    np.testing.assert_allclose(
+        session.run(None, {"images": images.numpy()})[0], expected, atol=1e-5, rtol=1e-4
+    )
+    assert (expected - one).abs().max() > 1e-3
+
+
 def test_logits_that_differ_are_refused():
     model = made("vit")
     export.check_logits(model, lambda images: model(images) + 1e-6)

@@ -4,13 +4,16 @@ import functools
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from short_runs import OVERRIDES, QUIET, experiment, on_pictures, weights
 
+from reorder.config import Model, Order
 from reorder.data.ranks import World
+from reorder.models.backbones import BACKBONES
 from reorder.runs.directory import RunDir
 from reorder.training import loop as training
 from reorder.training import setup as running
@@ -170,9 +173,14 @@ def test_what_a_machine_cannot_do_is_named():
         running.setup(experiment(), world)
 
 
-def test_a_compiled_model_trains_as_a_plain_one_does(monkeypatch):
+@pytest.mark.parametrize("name", BACKBONES)
+def test_a_compiled_model_trains_as_a_plain_one_does(name, monkeypatch):
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
-    runs = [running.setup(experiment(compile=compiled)) for compiled in (False, True)]
+    model = Model(name=name, size="mini", image_size=8, patch_size=4, options={"dropout": 0.0})
+    runs = [
+        running.setup(replace(experiment(compile=compiled), model=model, order=Order(policy="global")))
+        for compiled in (False, True)
+    ]
     assert unwrapped(runs[1].model) is not runs[1].model
     for run in runs:
         for images, labels in run.loader.epoch(0):

@@ -11,6 +11,10 @@ from reorder.config import Order, build
 from reorder.data.datasets import load_dataset
 from reorder.experiments.presets import demo, digits
 from reorder.models.classifier import model_of
+from reorder.orders.distances import kendall_tau
+from reorder.orders.files import load_order
+from reorder.report.evaluation import evaluate_run
+from reorder.report.own_orders import write_own_orders
 from reorder.runs.directory import RunDir
 from reorder.training.loop import train
 from reorder.training.setup import setup
@@ -26,15 +30,19 @@ def policy_run(*overrides):
     return run, next(run.loader.epoch(0))
 
 
+@pytest.mark.parametrize("policy", ["global", "image"])
 @pytest.mark.parametrize("estimator", ["straight-through", "paired"])
-def test_a_batch_in_parts_teaches_a_policy_the_same(estimator):
+def test_a_batch_in_parts_teaches_a_policy_the_same(estimator, policy):
     gradients = []
     for parts in (1, 2):
-        run, batch = policy_run(f"train.accumulate={parts}", f"order.estimator={estimator}")
+        changes = [f"order.estimator={estimator}", f"order.policy={policy}"]
+        run, batch = policy_run(f"train.accumulate={parts}", *changes)
         train_step(run, *batch)
-        gradients.append(run.learner.policy.logits.grad)
-    assert gradients[0].abs().max() > 0
-    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-3, atol=1e-7)
+        gradients.append([parameter.grad for parameter in run.learner.policy.parameters()])
+        assert gradients[-1][0].abs().max() > 0
+        assert gradients[-1][-1].abs().max() > 0  # of the network: its last bias
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
 
 
 def test_a_step_moves_the_policy_by_its_learning_rate_and_a_frozen_one_does_not():
@@ -56,18 +64,70 @@ def test_equal_noise_never_moves():
 
 
 @pytest.mark.slow
-def test_a_straight_through_run_that_was_stopped_goes_on_to_the_bit(tmp_path, monkeypatch):
-    plan = replace(experiment(), order=Order(scan="random", policy="global"))
+@pytest.mark.parametrize(
+    ("policy", "estimator"),
+    [("global", "straight-through"), ("image", "straight-through"), ("image", "paired")],
+)
+def test_a_run_that_was_stopped_while_it_learned_goes_on_to_the_bit(tmp_path, monkeypatch, policy, estimator):
+    order = Order(
+        scan="random", policy=policy, estimator=estimator, warmup_fraction=0.05, policy_fraction=0.4
+    )
+    plan = replace(experiment(ema=0.9), order=order)
     whole, stopped = RunDir(tmp_path / "whole"), RunDir(tmp_path / "stopped")
     train(plan, whole, QUIET)
     with monkeypatch.context() as patch:
-        stop_after(patch, 3)  # of 15 steps, of which 1 up to 4 are the policy's
+        stop_after(patch, 4)  # of 15 steps, of which 1 up to 6 are the policy's
         with pytest.raises(Stopped):
             train(plan, stopped, QUIET)
     train(plan, stopped, QUIET)
     first, second = weights(whole), weights(stopped)
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert whole.summary()["order"] == stopped.summary()["order"]
+
+
+@pytest.mark.slow
+def test_until_it_learns_a_run_of_own_orders_is_that_of_one_order_to_the_bit(tmp_path):
+    found = []
+    for policy in ("global", "image"):
+        order = Order(scan="random", policy=policy, warmup_fraction=0.7, policy_fraction=0.2)
+        directory = RunDir(tmp_path / policy)
+        train(replace(experiment(), order=order), directory, QUIET)
+        found.append([(line["loss"], line["validation_loss"]) for line in directory.metrics()[:2]])
+    assert found[0] == found[1]
+
+
+@pytest.mark.slow
+def test_own_orders_are_loaded_predicted_with_evaluated_and_drawn(tmp_path):
+    """A model whose images have their own orders is right where its run was, wherever it goes."""
+    directory = RunDir(tmp_path / "run")
+    order = Order(scan="random", policy="image", warmup_fraction=0, policy_fraction=0.8, learning_rate=0.05)
+    base = experiment(ema=0.7)
+    summary = train(replace(base, order=order, model=replace(base.model, patch_size=2)), directory, QUIET)
+    assert -1 <= summary["own_orders_tau"] < 0.99
+    assert -0.1 < summary["own_orders_by_class"] < 1
+    model, truth = reorder.load(directory.path), load_dataset(base.data, (8, 8)).validation
+    pixels = torch.stack([truth.read(index) for index in range(len(truth))]).expand(-1, 3, -1, -1)
+    right = model.probabilities(pixels).argmax(1) == truth.labels
+    assert right.numpy().tolist() == directory.correct().tolist()
+    model.save_pretrained(tmp_path / "hub")
+    again = reorder.load(tmp_path / "hub")
+    assert torch.equal(again.probabilities(pixels), model.probabilities(pixels))
+    _, evaluated = evaluate_run(directory, None, [])
+    assert evaluated["top1"] == summary["top1"]
+    where, tau = write_own_orders(directory, 5)
+    orders = [load_order(where / f"image-{number}.json", (4, 4)).order for number in range(5)]
+    assert len({tuple(order.tolist()) for order in orders}) > 1
+    pairs = [kendall_tau(a, b) for number, a in enumerate(orders) for b in orders[number + 1 :]]
+    assert tau == pytest.approx(sum(pairs) / 10)
+    assert (where / "orders.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_one_order_is_not_drawn_for_every_image(tmp_path):
+    directory = RunDir(tmp_path / "run")
+    train(experiment(epochs=1), directory, QUIET)
+    with pytest.raises(ValueError, match="reads all images in one order; see: reorder order show"):
+        write_own_orders(directory, 2)
 
 
 def test_images_that_cannot_be_shared_by_orders_are_refused_before_training():

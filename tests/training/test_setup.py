@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import torch
 
-from reorder.orders.learner import FixedOrder, OrderLearner
+from reorder.orders.fixed import FixedOrder
+from reorder.orders.learner import OrderLearner
 from reorder.training.checkpoint import remember_policy
 
 

@@ -28,6 +28,7 @@ from reorder.runs.directory import RunDir
 from reorder.training import guards
 from reorder.training import loop as training
 from reorder.training.signals import Stopped
+from reorder.training.step import set_learning_rate
 
 pytestmark = pytest.mark.slow  # it trains, or starts processes
 
@@ -243,6 +244,32 @@ def test_learning_rate_and_clipping_are_applied_at_every_step(monkeypatch):
     assert [rate for rate, _ in rates] == [rate for _, rate in rates] == pytest.approx(expected)
     assert of_policy == [0.05] * 5  # the policy has a constant one
     assert [largest for _, largest in norms] == [5.0] * 5
+
+
+def test_the_rate_can_be_held_and_end_above_zero():
+    base = experiment()
+    run = training.setup(replace(base, train=replace(base.train, hold_epochs=1, learning_rate_floor=0.5)))
+    rates = []
+    for run.step in range(20):
+        set_learning_rate(run)
+        rates.append(run.optimizer.param_groups[0]["lr"])
+    # 2 steps of warm-up, 5 at the peak of 2e-3, then a cosine of 13 steps down to half of it.
+    falling = [1e-3 + 0.5e-3 * (1 + math.cos(math.pi * k / 13)) for k in range(13)]
+    assert rates == pytest.approx([1e-3, *[2e-3] * 6, *falling])
+
+
+def test_the_policys_gradient_is_clipped_if_asked_for():
+    norms = {}
+    for clip in (None, 1e-3):
+        run = training.setup(
+            experiment(estimator="paper", warmup_fraction=0.0, baseline_start="zero", clip=clip)
+        )
+        run.step = 1  # the policy stage; at its first step the temperature is zero
+        images, labels = next(iter(run.loader.epoch(0)))
+        training.train_step(run, images, labels)
+        norms[clip] = run.learner.policy.logits.grad.norm().item()
+    assert norms[None] > 0.1
+    assert norms[1e-3] == pytest.approx(1e-3, rel=1e-2)
 
 
 def test_what_is_dropped_is_a_function_of_the_step():

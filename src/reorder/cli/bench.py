@@ -8,23 +8,27 @@ import typer
 
 from reorder.data.progress import Display
 
+APART = ("gpu", "long")  # need a GPU, or take half an hour
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
 
 def bench(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="backbones, codes, data, learners, policy, prior; default: all."),
+        typer.Argument(
+            help="backbones, codes, data, gpu, hours, images, learners, long, memory, policy, power, prior; "
+            "default: all but gpu, long."
+        ),
     ] = None,
 ) -> None:
-    """Measure parts of the program against a peer; needs a source checkout.
+    """Measure parts of the program against a peer, or what the paper's runs cost; needs a source checkout.
 
     Example: `reorder bench policy`
     """
     found = [path.stem for path in sorted(BENCHMARKS.glob("*.py"))]
     if not found:
         raise ValueError("the timings are part of the source checkout; clone it and run `make bench` there")
-    for name in names or found:
+    for name in names or [name for name in found if name not in APART]:
         if name not in found:
             raise ValueError(f"unknown benchmark {name!r}; choose from {', '.join(found)}")
         Display().console.print(load_benchmark(name).table())

@@ -24,6 +24,12 @@ def evaluate(
     sensitivity: Annotated[
         bool, typer.Option("--sensitivity", help="Compare all scans, a random and the reversed own order.")
     ] = False,
+    orders: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="With order.policy=image: draw so many validation images with the orders they get."
+        ),
+    ] = None,
 ) -> None:
     """Evaluate a run's last checkpoint, or compare two finished runs image by image.
 
@@ -37,12 +43,14 @@ def evaluate(
 
     Example: `reorder evaluate runs/spiral-1 --sensitivity` (how well it reads in other orders than its own)
 
+    Example: `reorder evaluate runs/own --orders 16` (images with the paths they are read in, and order files)
+
     Example: `reorder evaluate runs/spiral-1 runs/row`
 
     Example: `reorder evaluate hf:google/vit-base-patch16-224 --sensitivity --data root=DIR` (does a trained
     classifier of Hugging Face, or of timm as `timm:NAME`, care about the order? Without --data, on noise)
     """
-    _check(runs, order, data or [], sensitivity)
+    _check(runs, order, data or [], sensitivity, orders)
     if _is_external(runs[0]):
         _pretrained_sensitivity(str(runs[0]), data or [])
         return
@@ -59,6 +67,12 @@ def evaluate(
     from reorder.runs.directory import RunDir
 
     directories = [RunDir(path) for path in runs]
+    if orders is not None:
+        from reorder.report.own_orders import write_own_orders
+
+        where, tau = write_own_orders(directories[0], orders)
+        Display().say(f"mean Kendall's tau between two images' orders: {tau:.3f}\nsaved: {where}")
+        return
     if len(directories) == 1 and sensitivity:
         with join() as world:
             display, table = Display(not world.first), order_sensitivity(directories[0], data or [], world)
@@ -89,7 +103,9 @@ def _pretrained_sensitivity(name: str, data: list[str]) -> None:
     display.say(table.caption)
 
 
-def _check(runs: list[Path], order: Path | None, data: list[str], sensitivity: bool) -> None:
+def _check(
+    runs: list[Path], order: Path | None, data: list[str], sensitivity: bool, orders: int | None
+) -> None:
     """Refuse what is not there, or does not go together."""
     if len(runs) > 2:
         raise ValueError(f"give one run to evaluate or two to compare, not {len(runs)}")
@@ -97,6 +113,8 @@ def _check(runs: list[Path], order: Path | None, data: list[str], sensitivity: b
         raise ValueError(
             "--order, --data and --sensitivity are for one run; repeat --data for each key=value"
         )
+    if orders is not None and (len(runs) > 1 or order is not None or data or sensitivity):
+        raise ValueError("--orders is for one run, and goes with no other option")
     external = [str(run) for run in runs if _is_external(run)]
     if external and (len(runs) > 1 or not sensitivity):
         raise ValueError(f"{external[0]} is no run: it can only be tried alone, with --sensitivity")

@@ -106,9 +106,9 @@ class Kept:
 
     largest = 2**28  # bytes to keep; a split with more is decoded anew in every epoch
 
-    def __init__(self, split: Split):
+    def __init__(self, split: Split, channels: int = 3):
         self.split, self.labels, self.shape = split, split.labels, split.shape
-        self.images = torch.empty(len(split), 3, *split.shape, dtype=torch.uint8)
+        self.images = torch.empty(len(split), channels, *split.shape, dtype=torch.uint8)
         self.has = torch.zeros(len(split), dtype=torch.bool)
 
     def __len__(self) -> int:
@@ -120,7 +120,7 @@ class Kept:
         return self.images[index]
 
     def keep(self, index: int | Tensor, images: Tensor) -> None:
-        """One image (3, H, W) of an index, or images (b, 3, H, W) of indices (b,)."""
+        """One image (C, H, W) of an index, or images (b, C, H, W) of indices (b,)."""
         self.images[index], self.has[index] = images, True
 
     def name(self, index: int) -> str:
@@ -133,10 +133,10 @@ class Kept:
 NONE = Memory(torch.empty(0, 1, 1, 1, dtype=torch.uint8), torch.empty(0, dtype=torch.long), (1, 1))
 
 
-def keep_small(split: Split) -> Split:
+def keep_small(split: Split, channels: int = 3) -> Split:
     """The split, with its decoded images kept in memory if they are few enough."""
-    size = 3 * len(split) * split.shape[0] * split.shape[1]
-    return split if isinstance(split, Memory) or size > Kept.largest else Kept(split)
+    size = channels * len(split) * split.shape[0] * split.shape[1]
+    return split if isinstance(split, Memory) or size > Kept.largest else Kept(split, channels)
 
 
 def choose(split: Split, count: int, name: str) -> Split:
@@ -182,13 +182,17 @@ class Dataset(NamedTuple):
 
 def digits(settings: config.Data, shape: tuple[int, int]) -> Dataset:
     """scikit-learn's 1,797 digits of 8x8 pixels; every fifth image is for validation."""
-    return _in_memory(*_digits(), DIGIT_NAMES, shape)
+    return _in_memory(*digit_splits(), DIGIT_NAMES, shape)
 
 
 def clutter(settings: config.Data, shape: tuple[int, int]) -> Dataset:
     """Digits among pieces of other digits, for validation those of the digits for validation."""
     counts, anywhere = (CLUTTER_TRAIN, CLUTTER_VALIDATION), settings.place == "anywhere"
-    made = [Clutter(*split, count, shape, anywhere) for split, count in zip(_digits(), counts, strict=True)]
+    cell = settings.cell
+    made = [
+        Clutter(*split, count, shape, anywhere, cell)
+        for split, count in zip(digit_splits(), counts, strict=True)
+    ]
     if sum(counts) * shape[0] * shape[1] <= Kept.largest:
         read = [torch.stack([split.read(index) for index in range(len(split))]) for split in made]
         return _in_memory((read[0], made[0].labels), (read[1], made[1].labels), DIGIT_NAMES, shape)
@@ -201,7 +205,7 @@ def clutter(settings: config.Data, shape: tuple[int, int]) -> Dataset:
 DIGIT_NAMES = [str(digit) for digit in range(10)]
 
 
-def _digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def digit_splits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Images, uint8 (n, 1, 8, 8), and labels (n,), for training and for validation."""
     from sklearn.datasets import load_digits  # imported here: slow, and most datasets do not need it
 
@@ -303,7 +307,8 @@ def _load(settings: config.Data, image_shape: tuple[int, int]) -> Dataset:
         dataset = dataset._replace(validation=chosen)
     for name, split in (("training", dataset.train), ("validation", dataset.validation)):
         _check(split, f"the {name} images of {settings.name}", len(dataset.classes))
-    return dataset._replace(train=keep_small(dataset.train), validation=keep_small(dataset.validation))
+    train, validation = (keep_small(split, dataset.channels) for split in (dataset.train, dataset.validation))
+    return dataset._replace(train=train, validation=validation)
 
 
 def load_validation(

@@ -15,7 +15,7 @@ from reorder.experiments.presets import PRESETS, preset
 from reorder.experiments.studies import STUDIES, Planned
 from reorder.models.grid import grid_of
 from reorder.models.sizes import size_of
-from reorder.orders.scans import SCANS
+from reorder.orders.scans import RELEASED, SCANS
 
 # The names in the tables of models/ and data/, which are slow to import; a test compares them.
 MODELS = ("vit", "transformer_xl", "longformer", "mamba")
@@ -46,7 +46,7 @@ def check_names(experiment: Experiment) -> None:
     grid_of(model.image_shape, model.patch_size)
     if scan.endswith(".json"):
         check_order_file(Path(scan))
-    elif scan not in (known := [*SCANS, "random", "prior"]):
+    elif scan not in (known := [*SCANS, *RELEASED, "random", "prior"]):
         raise ValueError(f"unknown scan {scan!r}; choose from {', '.join(known)}, or an order file (*.json)")
 
 

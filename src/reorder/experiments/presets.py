@@ -1,8 +1,10 @@
 """Presets: functions that return a complete experiment; variants derive from one another.
 
 `paper/...` are the runs of the paper: its main results (sections 4 and 5) and its ablations (appendix).
+`release/...` are its main results by the authors' released code, where that differs (docs/paper.md).
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
@@ -33,6 +35,29 @@ def demo() -> Experiment:
             compare=[*SCANS, "start", "noise", "paper"],
         ),
         order=Order(scan="random", policy="global"),
+    )
+
+
+def gigapixel() -> Experiment:
+    """A digit among 4,096 patches, read by two blocks that remember 128 slots each.
+
+    Row-major ends in the four bottom rows and cannot be better than chance. Backwards it ends at the digit:
+    57% after two epochs. That is `row-reversed`, one of the first orders that this tries:
+
+        reorder search gigapixel
+
+    The same on images of 5888x5888 pixels, 135,424 patches, with a policy of blocks:
+
+        reorder train gigapixel model.image_size=5888 model.patch_size=16 data.cell=16 train.batch_size=1 \\
+            order.policy=blocks order.scan=random
+    """
+    base = demo()
+    return replace(
+        base,
+        model=replace(base.model, size="64/2/4", image_size=256, options=STREAM | {"memory": 128}),
+        data=replace(base.data, train_images=2000, validation_images=300),
+        train=replace(base.train, epochs=3, batch_size=16, compare=False),
+        order=Order(scan="row"),
     )
 
 
@@ -112,6 +137,53 @@ def paper_reorder(model: str, data: str, scan: str) -> Experiment:
     return replace(base, order=order)
 
 
+# The authors' release: GPUs, images on each of them for Longformer, and its own forms of two scans.
+RELEASE_GPUS = {"imagenet": 8, "fmow": 4}
+RELEASE_LONGFORMER = {"imagenet": 576, "fmow": 288}
+RELEASE_SCANS = {"diagonal": "release-diagonal", "hilbert": "release-hilbert"}
+
+
+def release(model: str, data: str, scan: str) -> Experiment:
+    """The same by the authors' released code, which differs from the paper in what is set here.
+
+    Its learning rate is multiplied by the root of the number of GPUs, and the cosine ends at a hundredth of
+    it. float16 needs a GPU; `train.precision=float32` runs anywhere.
+
+        torchrun --nproc-per-node 8 -m reorder train release/mamba-imagenet-row data.root=DIR
+    """
+    base, gpus = paper(model, data, scan), RELEASE_GPUS[data]
+    options = {**base.model.options, **({"readout": "last_patch"} if model == "mamba" else {})}
+    train = replace(
+        base.train,
+        batch_size=gpus * RELEASE_LONGFORMER[data] if model == "longformer" else base.train.batch_size,
+        learning_rate=math.sqrt(gpus) * 1e-4,
+        learning_rate_floor=0.01,
+        precision="float16",
+    )
+    order = replace(base.order, scan=RELEASE_SCANS.get(scan, scan))
+    return replace(base, model=replace(base.model, options=options), train=train, order=order)
+
+
+def release_reorder(model: str, data: str, scan: str) -> Experiment:
+    """The same with a policy that starts at the scan's inverse, as the released code has it."""
+    base = release(model, data, scan)
+    rate = 1e-4 if model == "transformer_xl" else 1e-5
+    order = replace(
+        base.order,
+        policy="global",
+        temperature=0.2,
+        temperature_advances="epoch",
+        inverse_logits=True,
+        learning_rate=math.sqrt(RELEASE_GPUS[data]) * rate,
+        warmup_fraction=15 / 100,
+        policy_fraction=30 / 100,
+        warmup_order="init",
+        baseline_start="zero",
+        clip=5.0,
+    )
+    return replace(base, train=replace(base.train, hold_epochs=40), order=order)
+
+
 def without_flips(base: Experiment) -> Experiment:
     """Resize and centre crop only."""
     return replace(base, data=replace(base.data, augment="none"))
@@ -139,11 +211,17 @@ def with_order(base: Experiment, scan: str, policy: str = "none") -> Experiment:
 
 def _main_results() -> dict[str, Callable[[], Experiment]]:
     """Four models, two datasets, six scans, each fixed and as the start of a policy."""
+    return _all_of("paper", paper, paper_reorder)
+
+
+def _all_of(
+    name: str, fixed: Callable[..., Experiment], learned: Callable[..., Experiment]
+) -> dict[str, Callable[[], Experiment]]:
     return {
-        f"paper/{model}-{data}-{scan}{suffix}": partial(build, model, data, scan)
+        f"{name}/{model}-{data}-{scan}{suffix}": partial(build, model, data, scan)
         for model, data in BATCH_SIZES
         for scan in SCANS
-        for suffix, build in (("", paper), ("-reorder", paper_reorder))
+        for suffix, build in (("", fixed), ("-reorder", learned))
     }
 
 
@@ -172,10 +250,12 @@ def _then(
 
 PRESETS: dict[str, Callable[[], Experiment]] = {
     "demo": demo,
+    "gigapixel": gigapixel,
     "digits": digits,
     "digits-vit": digits_vit,
     **_main_results(),
     **_ablations(),
+    **_all_of("release", release, release_reorder),
 }
 
 
@@ -195,7 +275,8 @@ def describe(experiment: Experiment) -> str:
     # a saved order goes by the name of the run directory it is in
     start = Path(order.scan).parent.name if order.scan.endswith(".json") else order.scan
     flips = "" if data.augment == "flip" else ", no flips"
+    precision = "" if train.precision == "float32" else f"{train.precision}, "
     return (
         f"{model.size} {model.name}, {data.name}{flips}, {train.epochs} epochs, batch {train.batch_size}, "
-        f"order: {reading_of(order.policy, start)}"
+        f"{precision}order: {reading_of(order.policy, start)}"
     )

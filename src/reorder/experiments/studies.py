@@ -1,6 +1,7 @@
 """Named studies: functions that return all runs of a comparison, built from the presets.
 
-`paper/...` are the paper's own, and `paper/noise` the control that it lacks. Each has a `laptop/...` twin:
+`paper/...` are the paper's own, and `paper/noise` the control that it lacks; `release/...` are the first two
+by the recipe of the authors' released code. Each of the paper's has a `laptop/...` twin:
 the same runs with mini models on Fashion-MNIST, where a grid of 7x7 patches stands for ImageNet and one of
 14x14 for Functional Map of the World.
 """
@@ -18,6 +19,8 @@ from reorder.experiments.presets import (
     for_300_epochs,
     paper,
     paper_reorder,
+    release,
+    release_reorder,
     with_order,
     without_flips,
 )
@@ -43,6 +46,16 @@ def paper_orders() -> list[Planned]:
 def paper_reorders() -> list[Planned]:
     """The same with REOrder: a policy that starts from the scan (section 5)."""
     return [Planned(paper_reorder(model, data, scan)) for model, data in BATCH_SIZES for scan in SCANS]
+
+
+def release_orders() -> list[Planned]:
+    """The runs of paper/orders by the recipe of the authors' released code."""
+    return [Planned(release(model, data, scan)) for model, data in BATCH_SIZES for scan in SCANS]
+
+
+def release_reorders() -> list[Planned]:
+    """The runs of paper/reorder by the recipe of the authors' released code."""
+    return [Planned(release_reorder(model, data, scan)) for model, data in BATCH_SIZES for scan in SCANS]
 
 
 def paper_noise() -> list[Planned]:
@@ -235,7 +248,7 @@ def laptop_readout() -> list[Planned]:
 
 # Slots that each of two blocks remembers, by the side of the grid: about a seventh, a third and two thirds of
 # the patches can reach the answer, or all.
-MEMORIES: dict[int, tuple[int | None, ...]] = {7: (4, 8, 16, None), 14: (14, 30, 60, None)}
+MEMORIES: dict[int, tuple[int | None, ...]] = {7: (3, 7, 15, None), 14: (14, 30, 60, None)}
 
 
 def stream(side: int, memory: int | None, seed: int = 0) -> Experiment:
@@ -304,4 +317,6 @@ STUDIES: dict[str, Callable[[], list[Planned]]] = {
     "paper/random": paper_random,
     "paper/no-flips": paper_no_flips,
     "paper/300-epochs": paper_300_epochs,
+    "release/orders": release_orders,
+    "release/reorder": release_reorders,
 }

@@ -46,12 +46,11 @@ class Learning:
 
     def step(self, scaler: Any = None) -> None:
         """Move the policy by the gradients that have come together, which a GradScaler may have scaled."""
-        logits = self.learner.policy.logits
-        if logits.grad is None:
-            return
-        if scaler is not None:
-            logits.grad /= scaler.get_scale()
-        if logits.grad.isfinite().all():
+        gradients = [parameter.grad for parameter in self.learner.parameters() if parameter.grad is not None]
+        for gradient in gradients:
+            if scaler is not None:
+                gradient /= scaler.get_scale()
+        if gradients and all(bool(gradient.isfinite().all()) for gradient in gradients):
             self.optimizer.step()
         self.optimizer.zero_grad()
 

@@ -10,8 +10,11 @@ from torch import Tensor, nn
 
 from reorder.data.loader import Loader
 from reorder.data.ranks import gather, on_any, union
+from reorder.models.classifier import Classifier
+from reorder.orders.image_policy import OwnOrders
+from reorder.orders.read import Reading
 
-# n images, B in a batch
+# n images, B in a batch, C channels, H x W pixels, N patches
 
 
 class Evaluation(NamedTuple):
@@ -41,10 +44,10 @@ class Evaluation(NamedTuple):
 def evaluate(
     model: nn.Module,
     batches: Iterable[tuple[Tensor, Tensor, Tensor]],
-    order: Tensor | None,
+    order: Reading | None,
     device: torch.device | None = None,
 ) -> Evaluation:
-    """Evaluate a classifier on batches of indices, images and labels, read in one order (N,).
+    """Evaluate a classifier on batches of indices, images and labels, read in an order.
 
     Of several ranks each gives its share of the images; all get the whole, sorted by index.
     """
@@ -67,7 +70,7 @@ def evaluate(
 def evaluate_loader(
     model: nn.Module,
     loader: Loader,
-    order: Tensor | None,
+    order: Reading | None,
     device: torch.device,
     parts: int = 1,
     before_batch: Callable[[], None] | None = None,
@@ -89,3 +92,24 @@ def evaluate_loader(
     if on_any([loader.has_news], device)[0]:
         loader.share(union(loader.broken))
     return result
+
+
+class Seen(NamedTuple):
+    """The first validation images of a process."""
+
+    images: Tensor  # (n, C, H, W), as the model reads them
+    labels: Tensor  # (n,)
+    orders: Tensor  # (n, N): in which each is read
+
+
+@torch.no_grad()
+def own_orders(model: Classifier, loader: Loader, own: OwnOrders, device: torch.device, most: int) -> Seen:
+    """The orders that a model reads its first validation images in, at most so many."""
+    batches = []
+    for _, images, labels in loader.validate():
+        order = model.tokens.in_order(images.to(device), own)[1]
+        assert isinstance(order, Tensor)
+        batches.append((images, labels, order.cpu()))
+        if sum(len(labels) for _, labels, _ in batches) >= most:
+            break
+    return Seen(*(torch.cat(columns)[:most] for columns in zip(*batches, strict=True)))

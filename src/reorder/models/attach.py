@@ -16,13 +16,14 @@ from torch.utils.hooks import RemovableHandle
 from reorder.models.indifference import is_indifferent
 from reorder.models.places import HOW, Place, find_place, named_place
 from reorder.models.positions import follow, position_modules
-from reorder.orders.learner import FixedOrder, OrderLearner
+from reorder.orders.fixed import FixedOrder
+from reorder.orders.image_policy import OwnOrders
+from reorder.orders.learner import OrderLearner
 from reorder.orders.mistakes import REPEATS
 from reorder.orders.named import named_order
 from reorder.orders.order import invert, validate
-from reorder.orders.read import plain, read
+from reorder.orders.read import Reading, known, plain, read
 from reorder.orders.scans import check_grid
-from reorder.orders.straight_through import Sampled
 
 # B images, N patches, L = prefix + N tokens, D width
 
@@ -81,11 +82,12 @@ class Handle:
     def __init__(self, model: nn.Module, order: Tensor | Learner, place: Place, prefix: int, restore: bool):
         self.learner = None if isinstance(order, Tensor) else order
         self.prefix = prefix
-        self._fixed = order if isinstance(order, Tensor) else None  # what is read, whatever the learner says
+        # What is read, whatever the learner says
+        self._fixed: Tensor | OwnOrders | None = order if isinstance(order, Tensor) else None
         self._model, self._place = model, place
         self._step = 0
         self._reads = 0  # in training, in this step
-        self._sampled: Tensor | Sampled | None = None  # for this step: read by every forward pass in it
+        self._sampled: Reading | None = None  # for this step: read by every forward pass in it
         self._now: Tensor | None = None  # the order last read in
         self._forced: Tensor | None = None  # to try a model in an order
         self._tried = False
@@ -99,10 +101,10 @@ class Handle:
             self._reads, self._sampled = 0, None
 
     def order(self) -> Tensor:
-        """The order (N,) that is read in evaluation."""
-        if self.learner is None or self._fixed is not None:
-            assert self._fixed is not None
+        """The order (N,) that is read in evaluation, but where images have their own."""
+        if isinstance(self._fixed, Tensor):
             return self._fixed
+        assert self.learner is not None
         return self.learner.order(self._step)
 
     def parameters(self) -> list[nn.Parameter]:
@@ -117,7 +119,8 @@ class Handle:
 
     def freeze(self) -> None:
         """Read in the order found, from now on also in training."""
-        self._fixed = self.order().clone()
+        reading = self.order() if self.learner is None else self.learner.reading(self._step)
+        self._fixed = reading.clone() if isinstance(reading, Tensor) else reading
 
     def remove(self) -> None:
         """Leave the model as it was."""
@@ -203,7 +206,7 @@ class Handle:
     def _read_learned(self, tokens: Tensor, training: bool) -> Tensor:
         assert self.learner is not None
         if not training:
-            return self._read_in(tokens, self.learner.order(self._step))
+            return self._read_in(tokens, self.learner.reading(self._step))
         if self._sampled is None:
             with torch.enable_grad():  # checkpointing may read without a gradient first, and then with one
                 self._sampled = self.learner.sample(self._step)
@@ -216,7 +219,8 @@ class Handle:
             order = order.repeat_interleave(len(tokens) // len(order), 0)
         return self._read_in(tokens, order)
 
-    def _read_in(self, tokens: Tensor, order: Tensor | Sampled | None) -> Tensor:
+    def _read_in(self, tokens: Tensor, order: Reading | None) -> Tensor:
+        order = known(tokens[:, self.prefix :], order)
         self._now = now = plain(order)
         assert now is not None
         if tokens.shape[1] - self.prefix != now.shape[-1]:

@@ -13,8 +13,7 @@ from reorder.models.grid import grid_of
 from reorder.models.hugging_face import hugging_face
 from reorder.models.patches import Tokens, initial_std
 from reorder.models.sizes import size_of
-from reorder.orders.read import plain
-from reorder.orders.straight_through import Sampled
+from reorder.orders.read import Reading, plain
 
 # B images, N patches, L = N + 1 tokens, D width
 
@@ -22,8 +21,8 @@ from reorder.orders.straight_through import Sampled
 class Classifier(nn.Module):
     """Images (B, C, H, W) to logits (B, classes), read in an order.
 
-    The order is (N,), one per image (B, N), None for raster, or what a learner sampled. It is made by
-    `create_model`.
+    The order is (N,), one per image (B, N), None for raster, or what a learner sampled or reads in. It is
+    made by `create_model`.
 
         >>> model = reorder.create_model("vit", "mini", image_size=8, patch_size=2, channels=1, classes=10)
         >>> model.grid, model.head.out_features
@@ -42,11 +41,11 @@ class Classifier(nn.Module):
             nn.init.trunc_normal_(linear.weight, std=initial_std(width))
             nn.init.zeros_(linear.bias)
 
-    def forward(self, images: Tensor, order: Tensor | Sampled | None = None) -> Tensor:
-        tokens = self.tokens(images, order)
+    def forward(self, images: Tensor, order: Reading | None = None) -> Tensor:
+        tokens, known = self.tokens.in_order(images, order)
         if isinstance(self.backbone, TransformerXL):
             return self.head(self.norm(self.backbone.class_token(tokens)))
-        tokens = self.backbone(tokens, plain(order)) if self.reads_order else self.backbone(tokens)
+        tokens = self.backbone(tokens, plain(known)) if self.reads_order else self.backbone(tokens)
         return self.head(self.norm(tokens[:, 0]))
 
 

@@ -39,11 +39,13 @@ def attends(model: Classifier, images: Tensor) -> Tensor:
 
 
 def _by_token(found: Tensor, readout: str) -> Tensor:
-    """Which slots attend to which, (L, L), as tokens; a mean that is read out attends to all patches."""
+    """Which slots attend to which, (L, L), as tokens; a mean that is read out attends to all."""
     slot_of = invert(class_token_place(len(found), readout))
     found = found[slot_of][:, slot_of]
     if readout == "mean":
         found[0] = True
+    if readout == "last_patch":
+        found[0] = found[-1]
     return found
 
 

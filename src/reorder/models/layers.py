@@ -2,6 +2,7 @@
 
 # B images, N patches, L = N + 1 tokens, D width
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ def run_blocks(blocks: nn.ModuleList, tokens: Tensor, checkpointing: bool, *shar
     return tokens
 
 
-def run_block(block: nn.Module, tokens: Tensor, checkpointing: bool, *others: Any) -> Tensor:
+def run_block(block: Callable[..., Tensor], tokens: Tensor, checkpointing: bool, *others: Any) -> Tensor:
     if checkpointing and torch.is_grad_enabled():
         return checkpoint(block, tokens, *others, use_reentrant=False)
     return block(tokens, *others)

@@ -12,7 +12,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import silu, softplus
+from torch.nn.functional import silu
 
 from reorder.models.kernels.causal_conv import causal_conv_silu
 from reorder.models.kernels.selective_scan import selective_scan
@@ -58,8 +58,8 @@ class Scan(nn.Module):
         assert self.conv.bias is not None
         x = causal_conv_silu(tokens, self.conv.weight[:, 0], self.conv.bias, reverse=reverse)
         step, B, C = self.x_proj(x).split([self.rank, STATES, STATES], -1)
-        delta = softplus(self.dt_proj(step).to(self.A_log.dtype))
-        return selective_scan(x, delta, -self.A_log.exp(), B, C, self.D, reverse=reverse)
+        delta = self.dt_proj(step).to(self.A_log.dtype)
+        return selective_scan(x, delta, -self.A_log.exp(), B, C, self.D, delta_softplus=True, reverse=reverse)
 
 
 class Mixer(nn.Module):

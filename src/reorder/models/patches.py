@@ -8,11 +8,14 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from reorder.orders.read import read
+from reorder.models.layers import run_block
+from reorder.orders.read import Known, Reading, known, read
 from reorder.orders.scans import check_grid
-from reorder.orders.straight_through import Sampled
 
 # B images, C channels, P patch size, N = rows * columns patches, L = N + 1 tokens, D width
+
+LARGE = 16_384  # patches of an image; larger ones are embedded in tiles
+TILE = 4096  # patches that are embedded at once
 
 
 def patchify(images: Tensor, patch_size: int) -> Tensor:
@@ -63,6 +66,14 @@ class PatchEmbed(nn.Module):
         self.norm: nn.Module = nn.LayerNorm(width)
 
     def forward(self, images: Tensor) -> Tensor:
+        """Large images in tiles, whose patches are made again backward: never are all of them in memory."""
+        rows, columns = (side // self.patch_size for side in images.shape[2:])
+        if rows * columns <= LARGE or torch.compiler.is_exporting():
+            return self.embed(images)
+        tiles = images.split(max(1, TILE // columns) * self.patch_size, dim=2)
+        return torch.cat([run_block(self.embed, tile, True) for tile in tiles], dim=1)
+
+    def embed(self, images: Tensor) -> Tensor:
         return self.norm(self.proj(self.pixel_norm(patchify(images, self.patch_size))))
 
 
@@ -87,11 +98,16 @@ class Tokens(nn.Module):
         else:
             raise ValueError(f"unknown positions {positions!r}; choose from learned, sincos")
 
-    def forward(self, images: Tensor, order: Tensor | Sampled | None = None) -> Tensor:
+    def forward(self, images: Tensor, order: Reading | None = None) -> Tensor:
+        return self.in_order(images, order)[0]
+
+    def in_order(self, images: Tensor, order: Reading | None) -> tuple[Tensor, Known | None]:
+        """The tokens, and the order of their patches, which may depend on the images."""
         if tuple(images.shape[1:]) != self.image_shape:
             raise ValueError(
                 f"images of shape {tuple(images.shape[1:])} given; the model reads {self.image_shape}"
             )
         patches = self.patch_embed(images) + self.pos_embed[:, 1:]
         class_token = (self.cls_token + self.pos_embed[:, :1]).expand(images.shape[0], -1, -1)
-        return torch.cat([class_token.to(patches.dtype), read(patches, order)], dim=1)
+        found = known(patches, order)
+        return torch.cat([class_token.to(patches.dtype), read(patches, found)], dim=1), found

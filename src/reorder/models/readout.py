@@ -1,7 +1,8 @@
 """Where the class token stands among the patches while a backbone runs, and what is read out in its place.
 
 Given to a backbone and returned by it, the class token is token 0. With `middle` and `last` it stands among
-or after the patches; with `mean` it stands first, and the mean of the patches is returned in its place.
+or after the patches; with `mean` and `last_patch` it stands first, and the mean of the patches, or the patch
+that was read last, is returned in its place.
 """
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 # B images, N patches, L = N + 1 tokens, D width
 
-READOUTS = ("first", "middle", "last", "mean")
+READOUTS = ("first", "middle", "last", "mean", "last_patch")
 
 
 def check_readout(readout: str) -> str:
@@ -45,7 +46,9 @@ def move_class_token_back(tokens: Tensor, readout: str) -> Tensor:
 
 
 def read_out(tokens: Tensor, readout: str) -> Tensor:
-    """Tokens (B, L, D), class token first; with `mean` the patches' mean in its place."""
+    """Tokens (B, L, D), class token first; with `mean` the patches' mean in its place, or the last patch."""
+    if readout == "last_patch":
+        return torch.cat((tokens[:, -1:], tokens[:, 1:]), 1)
     if readout != "mean":
         return tokens
     return torch.cat((tokens[:, 1:].mean(1, keepdim=True), tokens[:, 1:]), 1)

@@ -27,16 +27,19 @@ def candidates(
     """Up to `count` orders (N,) by name, row-major first: whatever the count, a bit of every kind.
 
     After row-major come the orders `given`, the scan `first`, which a prior may have chosen, and the other
-    scans; then in turn strided, random, blocked orders, and scans mirrored, transposed and reversed. A given
-    order that is a scan goes by the scan's name.
+    scans; then half of them random orders, which suit a short memory best, and in turn with these strided,
+    blocked orders, and scans mirrored, transposed and reversed. A given order that is a scan goes by the
+    scan's name.
     """
     check_grid(grid)
     scans = {name: scan(name, *grid) for name in ("row", *([first] if first else []), *SCANS)}
     named = [(_scan_of(order, scans) or name, order) for name, order in (given or {}).items()]
-    families = [strided(grid), randoms(grid, seed), blocked(grid), turned(grid)]
+    regular = in_turn([strided(grid), blocked(grid), turned(grid)])
     found: dict[str, Tensor] = {}
     known: set[bytes] = set()
-    for name, order in chain([("row", scans["row"])], named, scans.items(), in_turn(families)):
+    for name, order in chain(
+        [("row", scans["row"])], named, scans.items(), in_turn([randoms(grid, seed), regular])
+    ):
         if len(found) == count:
             break
         if _content(order) not in known:

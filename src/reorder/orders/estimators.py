@@ -134,18 +134,25 @@ class Paired(nn.Module):
     def loss(self, policy: PlackettLuce, orders: Tensor, losses: Tensor, temperature: float) -> Tensor:
         """Minus advantages times scores of orders (K * B, N) by their losses (K * B,): B images K times over.
 
-        Orders (K, N) may also have losses (K, B), of images that were all read in each of them. The advantage
-        of an order is its reward less the mean of the others' on the same image: unbiased. Each rank has its
-        own orders and images; the gradients are averaged.
+        Orders (K, N) may also have losses (K, B), of images that were all read in each of them. Each rank has
+        its own orders and images; the gradients are averaged.
         """
+        logits = averaged_over_ranks(policy.logits)
+        return self._compared(policy.log_prob(orders, temperature, logits), losses, temperature)
+
+    def loss_of(self, logits: Tensor, orders: Tensor, losses: Tensor, temperature: float) -> Tensor:
+        """The same for logits (N,), or (K * B, N) with those of every image, whose gradient is shared."""
+        return self._compared(log_prob(logits, orders, temperature), losses, temperature)
+
+    def _compared(self, scores: Tensor, losses: Tensor, temperature: float) -> Tensor:
+        """An order's advantage is its reward less the mean of the others' on the same image: unbiased."""
         if not mean_over_ranks(losses.mean()).isfinite():
             return losses.new_zeros(())
         count = self.orders_per_image
-        by_order = losses.to(policy.logits).view(count, -1)
+        by_order = losses.to(scores).view(count, -1)
         advantages = (by_order.mean(0) - by_order) * count / (count - 1)
-        advantages = advantages.view(len(orders), -1).mean(1)
-        logits = averaged_over_ranks(policy.logits)
-        return -(advantages * temperature * log_prob(logits, orders, temperature)).mean()
+        advantages = advantages.view(len(scores), -1).mean(1)
+        return -(advantages * temperature * scores).mean()
 
 
 class StraightThrough(nn.Module):
@@ -155,3 +162,17 @@ class StraightThrough(nn.Module):
 
     def loss(self, policy: PlackettLuce, orders: Tensor, losses: Tensor, temperature: float) -> Tensor:
         return losses.new_zeros(())
+
+
+def estimator_of(
+    name: str, orders_per_image: int, baseline_start: str
+) -> Reinforce | Paired | StraightThrough:
+    """An estimator by its name; the baseline is REINFORCE's, and the orders per image those of pairs."""
+    if name == "paired":
+        return Paired(orders_per_image)
+    if name not in SCORES:
+        return StraightThrough()
+    if baseline_start not in ("first", "zero"):
+        raise ValueError(f"unknown baseline_start {baseline_start!r}; choose from first, zero")
+    # The paper does not say where its baseline starts; the authors' release starts it at zero.
+    return Reinforce(name, start_at_zero=baseline_start == "zero")

@@ -1,25 +1,29 @@
 """Where policy, estimator and curriculum meet: what a training loop asks for the order of each batch."""
 
+from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from reorder.config import ESTIMATORS, curriculum_of
 from reorder.orders import curriculum
+from reorder.orders.blocks import Blocks, layout_of, nearest_parts
 from reorder.orders.distances import kendall_tau
 from reorder.orders.estimators import (
-    SCORES,
     Paired,
     Reinforce,
     StraightThrough,
     averaged_over_ranks,
+    estimator_of,
 )
+from reorder.orders.fixed import step_generator
+from reorder.orders.image_policy import REACH, ImagePolicy, Learning, OwnOrders, reach_of
 from reorder.orders.mistakes import Watch
 from reorder.orders.named import named_order
 from reorder.orders.order import invert
-from reorder.orders.policy import PlackettLuce
+from reorder.orders.policy import PlackettLuce, ramp
 from reorder.orders.scans import check_grid
 from reorder.orders.signal import Signal
 from reorder.orders.straight_through import Sampled
@@ -28,70 +32,8 @@ from reorder.orders.straight_through import Sampled
 
 WARMUP_ORDERS = ("row", "init", "random")
 SPREAD = 1.0  # temperatures: how far apart the logits of a start are, for noise that mixes near patches
-REACH = 5.0  # temperatures that a logit may move by while the policy learns
 PAPERS_REACH = 0.75  # of the range from first to last patch: 1e-4 in 30 epochs of 250 steps of 5,120 images
 WIDEST, NARROWEST = 1.8, 0.18  # temperatures: the width of straight-through reading at the start and the end
-
-
-def step_generator(seed: int, step: int) -> torch.Generator:
-    """Noise for one step; on the CPU, so that every device gets the same.
-
-    A spawn key, for a sequence [seed, step] would be padded with zeros to what seeds rank 0's dropout.
-    """
-    entropy = np.random.SeedSequence(seed, spawn_key=(step,)).generate_state(1, np.uint64)[0]
-    return torch.Generator().manual_seed(int(entropy >> np.uint64(1)))
-
-
-class FixedOrder(nn.Module):
-    """Reads every batch in one order; the same questions as `OrderLearner`, nothing to learn."""
-
-    fixed: Tensor
-
-    def __init__(self, grid: tuple[int, int], init: str | Tensor = "row"):
-        super().__init__()
-        self.register_buffer("fixed", named_order(init, grid))
-
-    def stage(self, step: int) -> str:
-        return "fixed"
-
-    def temperature(self, step: int) -> float:
-        return 0.0
-
-    def sample(self, step: int, images: int | None = None) -> Tensor | Sampled:
-        """The order (N,) in which to read every batch."""
-        return self.fixed
-
-    def repeat(self, step: int, *columns: Tensor) -> tuple[Tensor, ...]:
-        return columns
-
-    def loss(self, losses: Tensor) -> Tensor:
-        return losses.new_zeros(())
-
-    def order(self, step: int | None = None) -> Tensor:
-        return self.fixed
-
-    def metrics(self, step: int | None = None) -> dict[str, float | str | None]:
-        return {}
-
-
-class RandomOrder(FixedOrder):
-    """Reads every batch in another random order, a function of (seed, step), and is tested in a fixed one.
-
-    The paper's baseline without a policy; it does not say in which order that was tested. Ours is `init`,
-    row-major unless told otherwise: a random one would make the accuracy a matter of chance.
-    """
-
-    def __init__(self, grid: tuple[int, int], init: str | Tensor = "row", seed: int = 0):
-        super().__init__(grid, init)
-        self.seed = seed
-
-    def stage(self, step: int) -> str:
-        return "random"
-
-    def sample(self, step: int, images: int | None = None) -> Tensor:
-        """The order (N,) in which to read this step's batch."""
-        order = torch.randperm(len(self.fixed), generator=step_generator(self.seed, step))
-        return order.to(self.fixed.device)
 
 
 class OrderLearner(nn.Module):
@@ -116,14 +58,18 @@ class OrderLearner(nn.Module):
     It starts at `init`, by default a random order, which a model with a short memory reads better than any
     scan. The estimator decides what moves the policy (orders/estimators.py): by default the gradient through
     what is read; with `estimator="paper"` it is the paper's REINFORCE. Fractions and warm-up are the
-    estimator's unless they are given.
+    estimator's unless they are given. With `block` the policy is factored (orders/blocks.py): blocks of so
+    many patches a side in one order, their patches in another, for grids of thousands of patches.
 
     The orders of a step are a function of (seed, step, logits), so that a resumed run continues with them;
     `state_dict` holds the logits and the baseline. Where torch.distributed is set up, rewards or gradients
     are averaged over all processes, so that they stay alike without DistributedDataParallel around the
     learner: every process must call `loss` in every step. It is small and can stay on the CPU whatever the
-    model is on. With `learn=False` orders are drawn alike but the policy never moves: what remains is the
-    effect of the noise, to compare with.
+    model is on. With `image_width`, the width of the model's patch embeddings, every image is read in an
+    order of its own, by a light network (orders/image_policy.py), which is best where the model is.
+    `inverse_logits` and `temperature_every`, the steps of an epoch, are the authors' release (docs/paper.md).
+    With `learn=False` orders are drawn alike but the policy never moves: what remains is the effect of the
+    noise, to compare with.
     """
 
     first: Tensor
@@ -143,8 +89,12 @@ class OrderLearner(nn.Module):
         orders_per_image: int = 4,
         warmup_order: str | None = None,
         baseline_start: str = "first",
+        inverse_logits: bool = False,
+        temperature_every: int = 1,
+        block: int | None = None,
         seed: int = 0,
         learn: bool = True,
+        image_width: int | None = None,
     ):
         super().__init__()
         if estimator not in ESTIMATORS:
@@ -159,24 +109,30 @@ class OrderLearner(nn.Module):
             raise ValueError(f"unknown warmup_order {self.warmup_order!r}; choose from {choices}")
         self.grid = check_grid(grid)
         self.total_steps = total_steps
-        start = named_order(init, grid, seed)
-        self.policy = PlackettLuce.from_order(start)
-        if estimator in SCORES:
-            if baseline_start not in ("first", "zero"):
-                raise ValueError(f"unknown baseline_start {baseline_start!r}; choose from first, zero")
-            # The paper does not say where its baseline starts; the authors' release starts it at zero.
-            self.estimator = Reinforce(estimator, start_at_zero=baseline_start == "zero")
-        else:
-            self.estimator = Paired(orders_per_image) if estimator == "paired" else StraightThrough()
-            self.policy = PlackettLuce(scattered(start, SPREAD * peak_temperature))
-        self.register_buffer("first", named_order("row", grid) if self.warmup_order == "row" else start)
+        if temperature_every != 1 and (temperature_every < 1 or estimator != "paper"):
+            said = f"{temperature_every} for {estimator}"
+            raise ValueError(f"temperature_every must be 1, or more for the estimator paper, got {said}")
+        self.temperature_every = temperature_every
+        scan = named_order(init, grid, seed)
+        start = invert(scan) if inverse_logits else scan
+        self.peak_temperature, self.block = peak_temperature, block
+        self.estimator = estimator_of(estimator, orders_per_image, baseline_start)
+        if image_width is not None and (self.reinforces or block is not None):
+            raise ValueError(
+                "images can have their own orders with the estimators straight-through and paired, and "
+                f"without blocks; got {estimator!r} and block={block}"
+            )
+        self.policy = self._policy_from(start, image_width, seed)
+        if block is not None:
+            start = self.policy.mode()  # the nearest that blocks can have
+        self.register_buffer("first", named_order("row", grid) if self.warmup_order == "row" else scan)
         self.register_buffer("start", start, persistent=False)
         self.start_step, self.stop_step = curriculum.stage_steps(total_steps, warmup, policy)
-        self.peak_temperature = peak_temperature
         self.seed = seed
         self.learn = learn
         self._step = 0
         self._drawn: tuple[Tensor, float] | None = None
+        self._seen: list[tuple[Tensor, Tensor]] = []  # orders and logits of images that have their own
         self._signal, self._watch = Signal(), Watch()
         self.register_load_state_dict_post_hook(_continues_anywhere)
 
@@ -203,7 +159,8 @@ class OrderLearner(nn.Module):
     def temperature(self, step: int) -> float:
         """How much noise is added to the logits in a step; 0 outside the policy stage, or after it."""
         if self.reinforces:
-            return curriculum.temperature(step, self.start_step, self.stop_step, self.peak_temperature)
+            stage = self.start_step, self.stop_step
+            return curriculum.temperature(step, *stage, self.peak_temperature, self.temperature_every)
         if self.stage(step) == curriculum.WARM_UP and self.warmup_order != "random":
             return 0.0
         return curriculum.falling(step, self.start_step, self.stop_step, self.peak_temperature)
@@ -213,16 +170,18 @@ class OrderLearner(nn.Module):
         done = curriculum.progress(step, self.start_step, self.stop_step)
         return self.peak_temperature * WIDEST * (NARROWEST / WIDEST) ** done
 
-    def sample(self, step: int, images: int | None = None) -> Tensor | Sampled:
+    def sample(self, step: int, images: int | None = None) -> Tensor | Sampled | OwnOrders:
         """The order (N,) in which to read this step's batch.
 
-        A straight-through learner's is read by `reorder.read`, which passes the gradient. While the policy
-        learns, `paired` draws the orders (K, N) that it compares, or, for so many images as `repeat` gives,
-        one for each (B, N).
+        A straight-through learner's is read by `reorder.read`, which passes the gradient; so are the orders
+        that images have of their own. While the policy learns, `paired` draws the orders (K, N) that it
+        compares, or, for so many images as `repeat` gives, one for each (B, N).
         """
         self._step, temperature, stage = step, self.temperature(step), self.stage(step)
         learns = stage == curriculum.POLICY and temperature > 0
         self._watch.sampled(step)
+        if isinstance(self.policy, ImagePolicy) and stage != curriculum.WARM_UP:
+            return self._own_orders(self.policy, step, images, temperature if learns else 0.0)
         scores = averaged_over_ranks(self.policy.logits)[None]
         if stage == curriculum.WARM_UP and self.warmup_order != "random":
             orders = self.first[None]
@@ -231,7 +190,7 @@ class OrderLearner(nn.Module):
                 count = self.estimator.orders_per_image if learns and self.learn else 1
                 noise = self.policy.gumbel(count, step_generator(self.seed, step))
                 scores = scores + temperature * noise
-            orders = scores.detach().argsort(dim=-1, descending=True, stable=True)
+            orders = self.policy.order_of(scores)
         if images is not None and len(orders) > 1:
             orders = orders.repeat_interleave(images // len(orders), 0)
         self._drawn = (orders, temperature if learns else 0.0)
@@ -242,12 +201,64 @@ class OrderLearner(nn.Module):
             self._watch.learns(self.policy.logits, self.stop_step - self.start_step)
             self._signal.watch(self.policy.logits)
         if isinstance(self.estimator, StraightThrough) and self._learns():
-            return Sampled(orders[0], scores[0], self.width(step))
+            layout = self.policy.layout if isinstance(self.policy, Blocks) else None
+            return Sampled(orders[0], scores[0], self.width(step), layout)
         return orders[0] if len(orders) == 1 else orders
 
+    def _policy_from(self, order: Tensor, image_width: int | None, seed: int) -> PlackettLuce:
+        """The policy that starts from an order (N,): one for all images, of blocks, or with a network."""
+        logits = self._logits_from(order)
+        if self.block is not None:
+            return Blocks(self.grid, self.block, logits)
+        if image_width is None:
+            return PlackettLuce(logits)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)  # the same network in every process
+            return ImagePolicy(logits, self.grid, image_width, reach_of(self.peak_temperature))
+
+    def _logits_from(self, order: Tensor) -> Tensor:
+        """The logits with which the policy starts from an order: the paper's, or ours; (N,), or of blocks."""
+        start = ramp if self.reinforces else partial(scattered, spread=SPREAD * self.peak_temperature)
+        if self.block is None:
+            return start(order)
+        return torch.cat([start(part) for part in nearest_parts(order, layout_of(self.grid, self.block))])
+
+    def _own_orders(
+        self, policy: ImagePolicy, step: int, images: int | None, temperature: float
+    ) -> OwnOrders:
+        """An order for each image; noise (B, N) is a function of (seed, step, rank)."""
+        self._drawn, self._seen = (policy.mode()[None], temperature), []
+        if temperature == 0:
+            for parameter in policy.parameters():
+                parameter.grad = None
+            return OwnOrders(policy)
+        rank = dist.get_rank() if dist.is_initialized() else 0
+
+        def noise(count: int) -> Tensor:
+            return policy.gumbel(count, step_generator(self.seed, step, rank))
+
+        orders = OwnOrders(policy, noise if images is None else noise(images), temperature)
+        if self.learn:
+            self._watch.learns(policy.logits, self.stop_step - self.start_step)
+            self._signal.watch(policy.logits)
+            done = curriculum.progress(step, self.start_step, self.stop_step)
+            # The gradient grows as the width falls; unchecked, the last and least explored steps decide.
+            kept = (1 - done) * self.width(step) / self.width(self.start_step)
+            straight = isinstance(self.estimator, StraightThrough)
+            width = self.width(step) if straight else None
+            orders.learning = Learning(averaged_over_ranks, kept if straight else 1.0, width, self._seen)
+        return orders
+
     def _learns(self) -> bool:
-        """Whether the orders last drawn teach the policy anything."""
-        return self._drawn is not None and self._drawn[1] > 0 and self.learn
+        """Whether the orders last drawn teach the policy anything.
+
+        At temperature 0 they do in the first epoch of a policy whose temperature moves on by the epoch, as
+        in the authors' release, which does not ask for noise.
+        """
+        if self._drawn is None or not self.learn:
+            return False
+        by_epoch = self.temperature_every > 1 and self.stage(self._step) == curriculum.POLICY
+        return self._drawn[1] > 0 or by_epoch
 
     def repeat(self, step: int, *columns: Tensor) -> tuple[Tensor, ...]:
         """Columns of a batch, such as images and labels, as they are to be read in this step.
@@ -273,16 +284,28 @@ class OrderLearner(nn.Module):
         if not self._learns():
             return losses.new_zeros(())
         orders, temperature = self._drawn
+        if isinstance(self.policy, ImagePolicy) and isinstance(self.estimator, Paired):
+            own, logits = (torch.cat(columns) for columns in zip(*self._seen, strict=True))
+            return self.estimator.loss_of(logits, own, losses.detach().to(logits.device), temperature)
         return self.estimator.loss(self.policy, orders, losses.detach(), temperature)
 
     def order(self, step: int | None = None) -> Tensor:
-        """The most likely order (N,): what to use at test time.
+        """The most likely order (N,): what to use at test time, but where images have their own.
 
         For a model in the middle of training, give the step: during warm-up it reads the warm-up's order.
         """
-        if step is not None and self.stage(step) == curriculum.WARM_UP:
+        if self._warms_up(step):
             return self.first
         return self.policy.mode()
+
+    def reading(self, step: int | None = None) -> Tensor | OwnOrders:
+        """What to read test images in: the order, or, where images have their own, those."""
+        if not isinstance(self.policy, ImagePolicy):
+            return self.order(step)
+        return self.first if self._warms_up(step) else OwnOrders(self.policy)
+
+    def _warms_up(self, step: int | None) -> bool:
+        return step is not None and self.stage(step) == curriculum.WARM_UP
 
     def metrics(self, step: int | None = None) -> dict[str, float | str | None]:
         """How the policy stands after a step, by default the last that was sampled for.

@@ -9,7 +9,7 @@ from reorder.orders.files import load_order
 from reorder.orders.notes import note
 from reorder.orders.order import validate
 from reorder.orders.resample import resample
-from reorder.orders.scans import SCANS, check_grid, scan
+from reorder.orders.scans import RELEASED, SCANS, check_grid, scan
 
 # N patches
 
@@ -22,6 +22,8 @@ def named_order(name: str | Path | Tensor, grid: tuple[int, int], seed: int = 0)
     if isinstance(name, str):
         if name == "random":
             return random_order(grid, seed)
+        if name in RELEASED:
+            return RELEASED[name](rows, columns)
         if name not in SCANS:
             choices = ", ".join([*SCANS, "random"])
             raise ValueError(f"unknown scan {name!r}; choose from {choices}, or an order file (*.json)")

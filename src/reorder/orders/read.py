@@ -3,12 +3,16 @@
 import torch
 from torch import Tensor
 
+from reorder.orders.image_policy import OwnOrders
 from reorder.orders.straight_through import Sampled, read_straight_through
 
 # B images, N patches, D width
 
+Known = Tensor | Sampled  # an order (N,), one per image (B, N), or a sample of a policy
+Reading = Known | OwnOrders  # what tokens are read in: an order, or orders that depend on the tokens
 
-def read(tokens: Tensor, order: "Tensor | Sampled | None", prefix: int = 0) -> Tensor:
+
+def read(tokens: Tensor, order: Reading | None, prefix: int = 0) -> Tensor:
     """Tokens (B, prefix + N, D) with their N patches, in raster order, read in an order.
 
     The order is (N,), one per image (B, N), None for raster, or what a learner sampled: then the learner's
@@ -21,6 +25,7 @@ def read(tokens: Tensor, order: "Tensor | Sampled | None", prefix: int = 0) -> T
         return tokens
     if prefix:
         return torch.cat([tokens[:, :prefix], read(tokens[:, prefix:], order)], dim=1)
+    order = known(tokens, order)
     if isinstance(order, Sampled):
         check_fits(tokens, order.order)
         return read_straight_through(tokens, order)
@@ -38,7 +43,12 @@ def read_in_order(tokens: Tensor, order: Tensor | None) -> Tensor:
     return tokens.gather(1, order[:, :, None].expand(-1, -1, tokens.shape[2]))
 
 
-def plain(order: "Tensor | Sampled | None") -> Tensor | None:
+def known(tokens: Tensor, order: Reading | None) -> Known | None:
+    """The order itself; where every image has its own, those for patches (B, N, D)."""
+    return order.of(tokens) if isinstance(order, OwnOrders) else order
+
+
+def plain(order: Known | None) -> Tensor | None:
     """The order itself, without the way to a policy."""
     return order.order if isinstance(order, Sampled) else order
 

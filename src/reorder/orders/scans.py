@@ -129,6 +129,27 @@ def _walk(lines: np.ndarray, columns: int) -> Tensor:
     return _as_order(cells[:, 1] * columns + cells[:, 0])
 
 
+def release_diagonal(rows: int, columns: int) -> Tensor:
+    """The authors' release's diagonals: c - r from the bottom-left patch on, each by increasing column."""
+    r, c = _cells(rows, columns)
+    return _sorted_by(c - r, c)
+
+
+def release_hilbert(rows: int, columns: int) -> Tensor:
+    """The authors' release's Hilbert curve: that of a square of a power of two, without what is outside.
+
+    For 14x14 patches it is a curve of 16x16, which leaves the grid and comes back; it begins to the right.
+    """
+    side = 1 << (max(rows, columns) - 1).bit_length()
+    c, r = np.divmod(hilbert(side, side).numpy(), side)  # ours begins downwards
+    inside = (r < rows) & (c < columns)
+    return _as_order((r * columns + c)[inside])
+
+
+RELEASED: dict[str, Callable[[int, int], Tensor]] = {
+    "release-diagonal": release_diagonal,
+    "release-hilbert": release_hilbert,
+}  # of the authors' release, where it differs from the paper; its other four scans are the paper's
 SCANS: dict[str, Callable[[int, int], Tensor]] = {
     "row": row,
     "column": column,

@@ -18,6 +18,7 @@ from reorder.data.ranks import World, wait_for_all
 from reorder.orders.disk import replace_file, replacing, temporary_name
 from reorder.orders.distances import kendall_tau
 from reorder.orders.files import load_order
+from reorder.orders.image_policy import OwnOrders
 from reorder.orders.named import random_order
 from reorder.orders.scans import SCANS
 from reorder.report.tables import Cell, Number, PValue, Table, write_table
@@ -39,7 +40,7 @@ def evaluate_run(
     """
     run = _load_with_data(directory, overrides, world)
     if order_file is None:
-        return _evaluate(directory, run, run.order, "own")
+        return _evaluate(directory, run, run.reading, "own")
     return _evaluate(directory, run, load_order(order_file, run.model.grid).order, order_file.stem)
 
 
@@ -52,12 +53,15 @@ def _load_with_data(directory: RunDir, overrides: list[str], world: World | None
     return load_trained(directory, build(directory.experiment(), overrides=changes).data, world)
 
 
-def _evaluate(directory: RunDir, run: Trained, order: Tensor, name: str) -> tuple[Path, dict[str, Any]]:
-    """The directory and result of a named order (N,), measured unless it was before."""
+def _evaluate(
+    directory: RunDir, run: Trained, order: Tensor | OwnOrders, name: str
+) -> tuple[Path, dict[str, Any]]:
+    """The directory and result of a named order (N,), or of the images' own, measured unless it is there."""
     about = {
         "data": dataclasses.asdict(run.experiment.data),
         "step": run.step,
-        "order": order.tolist(),
+        "order": (order if isinstance(order, Tensor) else run.order).tolist(),
+        **({} if isinstance(order, Tensor) else {"own_orders": True}),
     }
     label = f"{run.experiment.data.name}-{name}-step-{run.step}"
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
@@ -72,8 +76,8 @@ def _evaluate(directory: RunDir, run: Trained, order: Tensor, name: str) -> tupl
     return where, read(where / "result.json")
 
 
-def _measure(run: Trained, order: Tensor) -> tuple[Tensor, dict[str, Any]]:
-    """Correctness (n,) of the validation images read in an order (N,), and what it amounts to."""
+def _measure(run: Trained, order: Tensor | OwnOrders) -> tuple[Tensor, dict[str, Any]]:
+    """Correctness (n,) of the validation images read in an order, and what it amounts to."""
     result = run.evaluate(order)
     numbers: dict[str, Any] = {
         "images": len(result.correct),
@@ -117,7 +121,10 @@ def order_sensitivity(directory: RunDir, overrides: list[str], world: World | No
     run = _load_with_data(directory, overrides, world)
     grid = run.model.grid
     own = run.order
-    tried = {"own": own, **{name: scan(*grid) for name, scan in SCANS.items()}}
+    tried: dict[str, Tensor | OwnOrders] = {
+        "own": run.reading,
+        **{name: scan(*grid) for name, scan in SCANS.items()},
+    }
     # Not of the seed itself: order.scan=random has trained in that one.
     other = random_order(grid, run.experiment.train.seed + 1)
     tried |= {"own-reversed": own.flip(0), "random": other}
@@ -128,7 +135,8 @@ def order_sensitivity(directory: RunDir, overrides: list[str], world: World | No
         generator = torch.Generator().manual_seed(0)
         paired = paired_difference(correct[name], correct["own"], generator=generator)
         change = Number(100 * paired.difference, 100 * paired.spread.sem)
-        tau = Number(kendall_tau(tried[name], own))
+        other_order = tried[name]
+        tau = Number(kendall_tau(other_order, own) if isinstance(other_order, Tensor) else 1.0)
         accuracy = Number(100 * result["top1"], 100 * result["top1_sem"])
         step = Number(run.step, digits=0)
         rows.append((name, tau, accuracy, change, PValue(paired.p_value), step))

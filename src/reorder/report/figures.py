@@ -62,14 +62,21 @@ def draw_path(axes: Axes, order: np.ndarray, grid: tuple[int, int], title: str) 
         axes.plot(x, y, color=INK, linewidth=width, zorder=1, solid_joinstyle="round")
         axes.scatter(x[:1], y[:1], s=dot, color=START, edgecolor="white", linewidth=0.6, zorder=3)
     else:
-        ends = np.stack([x, y], 1)[-TAIL - 1 :]
-        steps = np.stack([ends[:-1], ends[1:]], 1)
-        axes.add_collection(LineCollection(list(steps), colors=INK, linewidths=width, alpha=FADING))
+        draw_tail(axes, order, columns, width)
         axes.set_facecolor("#f6f6f6")
         title = f"{title}, its last {TAIL} of {len(order)} slots"
     axes.scatter(x[-1:], y[-1:], s=dot, color=STOP, marker="s", edgecolor="white", linewidth=0.6, zorder=2)
     axes.set(xlim=(-0.8, columns - 0.2), ylim=(rows - 0.2, -0.8), aspect="equal", xticks=[], yticks=[])
     axes.set_title(title, fontsize=11)
+
+
+def draw_tail(axes: Axes, order: np.ndarray, columns: int, width: float) -> None:
+    """The way through the last slots of an order (N,), fading backwards."""
+    y, x = np.divmod(np.asarray(order)[-TAIL - 1 :], columns)
+    ends = np.stack([x, y], 1)
+    steps = np.stack([ends[:-1], ends[1:]], 1)
+    fading = FADING[-len(steps) :]
+    axes.add_collection(LineCollection(list(steps), colors=INK, linewidths=width, alpha=fading))
 
 
 def draw_slots(axes: Axes, order: np.ndarray, grid: tuple[int, int], title: str) -> None:

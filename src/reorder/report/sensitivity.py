@@ -17,7 +17,7 @@ from reorder.models.indifference import FLOAT_TOLERANCE, logits_of
 from reorder.models.places import find_place
 from reorder.models.pretrained import Pretrained, load_pretrained
 from reorder.orders.distances import kendall_tau
-from reorder.orders.learner import FixedOrder
+from reorder.orders.fixed import FixedOrder
 from reorder.orders.named import random_order
 from reorder.orders.scans import SCANS
 from reorder.report.tables import Cell, Number, PValue, Table

@@ -14,16 +14,22 @@ from reorder.data.datasets import file_transform, load_dataset
 from reorder.data.inputs import Inputs
 from reorder.data.transform import DEVIATION, MEAN
 from reorder.models.classifier import model_of
+from reorder.models.grid import grid_of
+from reorder.orders.image_policy import ImagePolicy, OwnOrders
 from reorder.orders.order import validate
-from reorder.orders.schema import OBJECT, check, list_of, read_file, read_json, whole
+from reorder.orders.schema import LARGEST, OBJECT, Rule, check, list_of, read_file, read_json, whole
 from reorder.runs.directory import DataFile, RunDir, fitting, read_checkpoint
 from reorder.runs.paths import check_run
 from reorder.runs.schemas import check_data
-from reorder.runs.trained import last_checkpoint, order_at, weights_of
+from reorder.runs.trained import image_policy_at, last_checkpoint, order_at, weights_of
 
 # n images, b in a batch, C channels, H x W pixels, N patches
 
 IN_MEMORY = ("digits", "clutter", "idx")  # datasets that are normalised by their own mean and deviation
+REACH_OR_NONE = Rule(
+    "a positive number or null",
+    lambda value: value is None or (isinstance(value, float) and 0 < value < LARGEST),
+)
 HUB_FILES = ("config.json", "model.safetensors")  # as huggingface_hub's mixin for PyTorch names them
 
 try:
@@ -66,8 +72,13 @@ class TrainedModel(
 
     order: Tensor  # (N,)
 
-    def __init__(self, model: dict[str, Any], data: dict[str, Any], order: list[int]):
-        """`model` as in a run's config.yaml, `data` as its data.json."""
+    def __init__(
+        self, model: dict[str, Any], data: dict[str, Any], order: list[int], image_reach: float | None = None
+    ):
+        """`model` as in a run's config.yaml, `data` as its data.json.
+
+        With `image_reach` every image is read in its own order, by a network that moves logits so far.
+        """
         super().__init__()
         settings = Model(**model)
         check_data(data)
@@ -76,10 +87,15 @@ class TrainedModel(
         self.grid = self.classifier.grid
         found = validate(torch.tensor(order), self.grid[0] * self.grid[1])
         self.register_buffer("order", found, persistent=False)  # it is in the configuration
+        self.policy: ImagePolicy | None = None
+        if image_reach is not None:
+            width = self.classifier.head.in_features
+            self.policy = ImagePolicy(torch.zeros(len(found)), self.grid, width, image_reach)
+            self.policy.requires_grad_(False)
         self.eval()
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.classifier(images, self.order)
+        return self.classifier(images, self.order if self.policy is None else OwnOrders(self.policy))
 
     def predict(self, images: Any, batch_size: int = 64) -> Predictions:
         """The names and probabilities of images: files, images of Pillow's, or uint8 pixels; one or many.
@@ -146,8 +162,13 @@ def load(run: str | Path) -> TrainedModel:
         order = order_at(tensors, state, own)
         weights = weights_of(tensors)
         data = directory.data() or numbered(own, len(weights["head.bias"]))
-        model = TrainedModel(dataclasses.asdict(own.model), data.content(), order.tolist())
+        grid = grid_of(own.model.image_shape, own.model.patch_size)
+        policy = image_policy_at(tensors, state, own, grid)
+        reach = None if policy is None else policy.network.reach
+        model = TrainedModel(dataclasses.asdict(own.model), data.content(), order.tolist(), reach)
         model.classifier.load_state_dict(weights)
+        if model.policy is not None and policy is not None:
+            model.policy.load_state_dict(policy.state_dict())
     return model
 
 
@@ -161,10 +182,12 @@ def numbered(own: Experiment, classes: int) -> DataFile:
 
 def _from_hub_files(path: Path) -> TrainedModel:
     """The model in a directory that `save_pretrained` wrote."""
-    rules = {"model": OBJECT, "data": OBJECT, "order": list_of(whole(0))}
+    rules = {"model": OBJECT, "data": OBJECT, "order": list_of(whole(0)), "image_reach": REACH_OR_NONE}
 
     def read_settings(file: Path) -> dict[str, Any]:
         content = read_json(file)
+        check(content, OBJECT)
+        content = {"image_reach": None} | content  # which older files lack
         check(content, rules)
         return {key: content[key] for key in rules}
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load as tensors_of
 from torch import Tensor
 
-from reorder.config import Experiment, build
+from reorder.config import POLICIES, Experiment, build
 from reorder.models.backbones import BACKBONES
 from reorder.orders.scans import SCANS
 from reorder.orders.schema import (
@@ -39,7 +39,6 @@ from reorder.orders.schema import (
 
 # M moments of a run, N patches, n images
 
-POLICIES = ("none", "noise", "global", "random")
 LARGEST_POLICY = 2**27  # bytes; 300 epochs of 4,096 patches have 6 million
 
 DATA = {
@@ -68,6 +67,8 @@ SUMMARY = {
     "top5": FRACTION,
     "loss?": ANY_NUMBER,
     "validation_images?": whole(1),
+    "own_orders_tau?": number(-1, 1),
+    "own_orders_by_class?": number(-LARGEST, 1),
     "parameters": whole(1),
     "images_per_second": number(0),
     "seconds": number(0),

@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +13,11 @@ from reorder.data.loader import Loader
 from reorder.data.ranks import ALONE, World
 from reorder.models.accuracy import Evaluation, evaluate_loader
 from reorder.models.classifier import Classifier, model_of
+from reorder.models.grid import grid_of
+from reorder.models.precision import autocast
+from reorder.orders.blocks import Blocks
 from reorder.orders.curriculum import stage_steps
+from reorder.orders.image_policy import ImagePolicy, OwnOrders, reach_of
 from reorder.orders.policy import PlackettLuce
 from reorder.runs.directory import Checkpoint, RunDir, fitting
 
@@ -29,15 +32,18 @@ class Trained(NamedTuple):
     loader: Loader
     model: Classifier
     order: Tensor  # (N,): in which it was read at that step
+    own: OwnOrders | None  # in which it was read, if every image had its own
     step: int
 
-    def evaluate(self, order: Tensor) -> Evaluation:
-        """Correctness of the validation images read in an order (N,), on all ranks."""
+    @property
+    def reading(self) -> Tensor | OwnOrders:
+        """What it was read in at that step."""
+        return self.order if self.own is None else self.own
+
+    def evaluate(self, order: Tensor | OwnOrders) -> Evaluation:
+        """Correctness of the validation images read in an order (N,), or in their own, on all ranks."""
         settings, device = self.experiment.train, self.world.device
-        half: AbstractContextManager = nullcontext()
-        if settings.precision == "bfloat16" or (settings.precision == "float16" and device.type != "cpu"):
-            half = torch.autocast(device.type, getattr(torch, settings.precision))
-        with half:
+        with autocast(settings.precision, device):
             return evaluate_loader(self.model, self.loader, order, device, settings.accumulate)
 
 
@@ -58,7 +64,10 @@ def load_trained(directory: RunDir, data: Any = None, world: World | None = None
     with fitting(directory):
         model.load_state_dict(weights_of(tensors))
         order = order_at(tensors, state, own)
-    return Trained(experiment, world, loader, model.to(world.device), order, state["step"])
+        policy = image_policy_at(tensors, state, own, model.grid)
+    model.to(world.device)
+    orders = None if policy is None else OwnOrders(policy.to(world.device))
+    return Trained(experiment, world, loader, model, order, orders, state["step"])
 
 
 def last_checkpoint(directory: RunDir) -> Checkpoint:
@@ -98,13 +107,36 @@ def order_at(tensors: dict[str, Tensor], state: dict[str, Any], own: Experiment)
     """The order (N,) that was read at a checkpoint's step: by its own stages, not by those of other data."""
     if "learner.fixed" in tensors:
         return tensors["learner.fixed"]
+    if warms_up(state, own):
+        return tensors["learner.first"]
+    logits, order = tensors["learner.policy.logits"], own.order
+    if order.policy != "blocks":
+        return PlackettLuce(logits).mode()
+    return Blocks(grid_of(own.model.image_shape, own.model.patch_size), order.block, logits).mode()
+
+
+def image_policy_at(
+    tensors: dict[str, Tensor], state: dict[str, Any], own: Experiment, grid: tuple[int, int]
+) -> ImagePolicy | None:
+    """The policy by which every image was read in its own order at a checkpoint's step, if it was."""
+    if own.order.policy != "image" or warms_up(state, own):
+        return None
+    prefix = "learner.policy."
+    found = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+    policy = ImagePolicy(
+        found["logits"], grid, len(found["network.norm.bias"]), reach_of(own.order.temperature)
+    )
+    policy.load_state_dict(found)
+    return policy.requires_grad_(False)
+
+
+def warms_up(state: dict[str, Any], own: Experiment) -> bool:
+    """Whether a checkpoint's step is of the warm-up."""
     start = state.get("start_step")
     if start is None:  # an older checkpoint does not say
         warmup, policy, *_ = own.order.curriculum
         start, _ = stage_steps(own.train.epochs * epoch_steps(state, own), warmup, policy)
-    if state["step"] - 1 < start:
-        return tensors["learner.first"]
-    return PlackettLuce(tensors["learner.policy.logits"]).mode()
+    return state["step"] - 1 < start
 
 
 def epoch_steps(state: dict[str, Any], own: Experiment) -> int:

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from reorder.data.progress import Display
-from reorder.orders.learner import FixedOrder, OrderLearner
+from reorder.orders.fixed import FixedOrder
+from reorder.orders.learner import OrderLearner
 from reorder.runs.directory import Checkpoint, RunDir, fitting
 from reorder.training.state import Run, SoFar, over_all_ranks, unwrapped
 
@@ -21,7 +22,7 @@ def remember_policy(run: Run) -> None:
     learner, steps = run.learner, run.loader.steps_per_epoch
     logits, marks = torch.empty(0), set()
     if isinstance(learner, OrderLearner):
-        logits = learner.policy.logits.detach().clone()
+        logits = learner.policy.by_patch()
         length = learner.stop_step - learner.start_step
         marks = {learner.start_step + round(length * moment / MOMENTS) for moment in range(MOMENTS + 1)}
     if run.step % steps == 0 or run.step in marks:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from reorder.orders.estimators import mean_over_ranks
-from reorder.orders.straight_through import Sampled
+from reorder.orders.read import Reading
 from reorder.training.state import Run, unwrapped
 
 
@@ -19,8 +19,9 @@ def all_finite(losses: Tensor) -> bool:
 def update(run: Run, policy_loss: Tensor) -> bool:
     """Back-propagate the policy's loss and update model and policy, if all gradients are finite.
 
-    The norm of the model's gradient is clipped to `train.clip`, which the paper does not mention; a gradient
-    that is not finite skips the step and, in float16, lowers the scale of the loss.
+    The norm of the model's gradient is clipped to `train.clip`, which the paper does not mention, and that of
+    the policy's to `order.clip`, if there is one; a gradient that is not finite skips the step and, in
+    float16, lowers the scale of the loss.
     """
     if policy_loss.requires_grad:
         run.scaler.scale(policy_loss).backward()
@@ -31,6 +32,8 @@ def update(run: Run, policy_loss: Tensor) -> bool:
         for parameter in run.learner.parameters()
         if parameter.grad is not None
     )
+    if (largest := run.experiment.order.clip) is not None:
+        clip_grad_norm_(run.learner.parameters(), largest)
     if finite:
         run.scaler.step(run.optimizer)
         if run.ema is not None:
@@ -49,10 +52,10 @@ def learner_unchanged_unless(updated: Callable[[], bool], learner: nn.Module) ->
             buffer.copy_(old)
 
 
-Part = tuple[Tensor, Tensor, Tensor | Sampled]
+Part = tuple[Tensor, Tensor, Reading]
 
 
-def parts_of(run: Run, images: Tensor, labels: Tensor, order: Tensor | Sampled) -> Iterator[Part]:
+def parts_of(run: Run, images: Tensor, labels: Tensor, order: Reading) -> Iterator[Part]:
     """A batch and its orders in `train.accumulate` parts; ranks exchange gradients after the last only."""
     count = run.experiment.train.accumulate
     one = isinstance(order, Tensor) and order.dim() == 1  # for all images

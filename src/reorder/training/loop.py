@@ -133,7 +133,7 @@ def train_epoch(run: Run, directory: RunDir, progress: Progress, stop: StopSigna
 def epoch_metrics(run: Run, epoch: int, stop: StopSignals) -> dict[str, Any]:
     """A line about an epoch that is over."""
     learner, last, so_far = run.learner, run.step - 1, over_all_ranks(run)
-    run.validation = validation = validate(run, learner.order(last), stop)
+    run.validation = validation = validate(run, learner.reading(last), stop)
     policy = learner.metrics(last)
     policy.pop("gradient_signal_to_noise", None)  # not in checkpoints: a resumed run could not go on with it
     return {

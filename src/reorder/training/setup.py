@@ -7,12 +7,14 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from reorder.config import Experiment, Order
+from reorder.config import LEARNED, Experiment, Order
 from reorder.data.datasets import Dataset, load_dataset
 from reorder.data.loader import Loader
 from reorder.data.ranks import ALONE, World
-from reorder.models.classifier import model_of
-from reorder.orders.learner import FixedOrder, OrderLearner, RandomOrder
+from reorder.models.classifier import Classifier, model_of
+from reorder.orders.fixed import FixedOrder, RandomOrder
+from reorder.orders.image_policy import ImagePolicy
+from reorder.orders.learner import OrderLearner
 from reorder.orders.named import starting_order
 from reorder.training.checkpoint import remember_policy
 from reorder.training.state import Run
@@ -39,7 +41,11 @@ def setup(
     loader = Loader(data, experiment.data, settings.batch_size, settings.seed, world.rank, world.size)
     initial = starting_order(prior["chosen"]["scan"] if prior else order.scan, model.grid, settings.seed)
     # The learner is small and stays on the CPU: its float64 sums are not for every accelerator.
-    learner = learner_of(experiment, model.grid, initial, settings.epochs * loader.steps_per_epoch)
+    learner = learner_of(experiment, model, initial, loader.steps_per_epoch)
+    if isinstance(learner, OrderLearner):
+        initial = learner.start  # that of the release's logits, or the nearest that blocks can have
+        if isinstance(learner.policy, ImagePolicy):
+            learner.policy.to(world.device)  # but for one that looks at every image
     groups = [
         *weight_groups(model, settings.decay_all),
         {"params": [*learner.parameters()], "lr": policy_rate(order, learner)},
@@ -73,7 +79,7 @@ def check_machine(experiment: Experiment, world: World) -> None:
             f"x train.accumulate={settings.accumulate}"
         )
     order, share = experiment.order, settings.batch_size // (world.size * settings.accumulate)
-    if order.policy == "global" and order.estimator == "paired" and share % order.orders_per_image:
+    if order.policy in LEARNED and order.estimator == "paired" and share % order.orders_per_image:
         raise ValueError(
             f"order.orders_per_image={order.orders_per_image} does not divide the {share} images that are "
             "read at once (train.batch_size by processes and train.accumulate)"
@@ -106,10 +112,10 @@ def parallelise(model: nn.Module, compiled: bool, world: World) -> nn.Module:
 
 
 def learner_of(
-    experiment: Experiment, grid: tuple[int, int], initial: Tensor, total_steps: int
+    experiment: Experiment, model: Classifier, initial: Tensor, steps_per_epoch: int
 ) -> OrderLearner | FixedOrder:
-    """What asks for the order of each batch in a run of so many steps."""
-    settings = experiment.order
+    """What asks for the order of each batch in a run whose epochs have so many steps."""
+    settings, grid = experiment.order, model.grid
     if settings.policy == "none":
         return FixedOrder(grid, initial)
     if settings.policy == "random":
@@ -117,7 +123,7 @@ def learner_of(
     return OrderLearner(
         grid,
         initial,
-        total_steps=total_steps,
+        total_steps=experiment.train.epochs * steps_per_epoch,
         warmup_fraction=settings.warmup_fraction,
         policy_fraction=settings.policy_fraction,
         peak_temperature=settings.temperature,
@@ -125,6 +131,10 @@ def learner_of(
         orders_per_image=settings.orders_per_image,
         warmup_order=settings.warmup_order,
         baseline_start=settings.baseline_start,
+        inverse_logits=settings.inverse_logits,
+        temperature_every=steps_per_epoch if settings.temperature_advances == "epoch" else 1,
+        block=settings.block if settings.policy == "blocks" else None,
         seed=experiment.train.seed,
-        learn=settings.policy == "global",
+        learn=settings.policy != "noise",
+        image_width=model.head.in_features if settings.policy == "image" else None,
     )

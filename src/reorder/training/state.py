@@ -1,7 +1,7 @@
 """A run while it is under way: all that it consists of, and what it counts."""
 
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,8 +15,10 @@ from reorder.config import Experiment
 from reorder.data.loader import Loader
 from reorder.data.ranks import World
 from reorder.models.accuracy import Evaluation
+from reorder.models.precision import autocast
 from reorder.orders.estimators import mean_over_ranks
-from reorder.orders.learner import FixedOrder, OrderLearner
+from reorder.orders.fixed import FixedOrder
+from reorder.orders.learner import OrderLearner
 from reorder.runs.directory import Moment
 
 
@@ -82,10 +84,7 @@ class Run:
         self.skipped_in_a_row += 1
 
     def autocast(self) -> AbstractContextManager:
-        precision = self.experiment.train.precision
-        if precision == "float32":
-            return nullcontext()
-        return torch.autocast(self.world.device.type, getattr(torch, precision))
+        return autocast(self.experiment.train.precision, self.world.device)
 
 
 def unwrapped(model: Any) -> Any:

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from reorder.orders.curriculum import learning_rate
-from reorder.orders.straight_through import Sampled
+from reorder.orders.read import Reading
 from reorder.training.guards import all_finite, learner_unchanged_unless, parts_of, update
 from reorder.training.state import Run, derive_seed
 
@@ -35,7 +35,7 @@ def train_step(run: Run, images: Tensor, labels: Tensor) -> None:
         run.skip()
 
 
-def read_batch(run: Run, images: Tensor, labels: Tensor, order: Tensor | Sampled) -> tuple[Tensor, int]:
+def read_batch(run: Run, images: Tensor, labels: Tensor, order: Reading) -> tuple[Tensor, int]:
     """Losses (B,) of a batch read in an order, and how many images are right; gradients are added up."""
     losses, right = [], 0
     for images_part, labels_part, order_part in parts_of(run, images, labels, order):
@@ -50,8 +50,9 @@ def read_batch(run: Run, images: Tensor, labels: Tensor, order: Tensor | Sampled
 
 def set_learning_rate(run: Run) -> None:
     """The model follows the cosine; the policy, the last group, keeps its own rate (section 5.3)."""
-    settings = run.experiment.train
-    warmup_steps = round(settings.warmup_epochs * run.loader.steps_per_epoch)
-    rate = learning_rate(run.step, warmup_steps, run.total_steps, settings.learning_rate)
+    settings, steps = run.experiment.train, run.loader.steps_per_epoch
+    warmup_steps, hold_steps = round(settings.warmup_epochs * steps), round(settings.hold_epochs * steps)
+    peak, floor = settings.learning_rate, settings.learning_rate_floor
+    rate = learning_rate(run.step, warmup_steps, run.total_steps, peak, hold_steps, floor)
     for group in run.optimizer.param_groups[:-1]:
         group["lr"] = rate

@@ -5,19 +5,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reorder.models.accuracy import Evaluation
-from reorder.orders.distances import kendall_tau
+from reorder.models.accuracy import Evaluation, own_orders
+from reorder.orders.distances import agreement, kendall_tau, share_by_class
 from reorder.orders.files import load_order, save_order
 from reorder.runs.directory import RunDir
 from reorder.runs.statistics import bootstrap_sem
 from reorder.training.state import Run, unwrapped
 from reorder.training.validation import validate
 
+MOST_IMAGES = 1_000  # of one process, whose own orders are compared
+
 
 def finish(run: Run, directory: RunDir) -> dict[str, Any]:
     """Evaluate with the order found and write the results."""
     order = run.learner.order(run.total_steps - 1)
-    result = run.validation or validate(run, order)  # a run that was stopped at its end has to look again
+    # A run that was stopped at its end has to look again.
+    result = run.validation or validate(run, run.learner.reading(run.total_steps - 1))
     summary = summarise(run, result, order)
     if run.world.first:
         directory.write_correct(result.correct)
@@ -30,6 +33,19 @@ def finish(run: Run, directory: RunDir) -> dict[str, Any]:
         )
         directory.write_summary(summary)
     return summary
+
+
+def between_images(run: Run) -> dict[str, float]:
+    """Of a run whose images have their own orders: how far these agree, and what classes explain of them."""
+    own = run.learner.reading(run.total_steps - 1)
+    if isinstance(own, Tensor):
+        return {}
+    model: Any = run.ema.module if run.ema is not None else unwrapped(run.model)
+    _, labels, orders = own_orders(model, run.loader, own, run.world.device, MOST_IMAGES)
+    return {
+        "own_orders_tau": agreement(orders),
+        "own_orders_by_class": share_by_class(orders, labels),
+    }
 
 
 def summarise(run: Run, result: Evaluation, order: Tensor) -> dict[str, Any]:
@@ -54,6 +70,7 @@ def summarise(run: Run, result: Evaluation, order: Tensor) -> dict[str, Any]:
         "loss": result.loss,
         "validation_images": len(result.correct),
         "kendall_tau_from_start": kendall_tau(order, run.initial),
+        **between_images(run),
         "parameters": sum(p.numel() for p in run.model.parameters()),
         "skipped_steps": run.skipped,
         "broken_images": len(run.loader.broken),

@@ -2,14 +2,11 @@
 
 import signal
 
-from torch import Tensor
-
 from reorder.data.ranks import on_any, wait_for_all
 from reorder.models.accuracy import Evaluation, evaluate_loader
+from reorder.orders.read import Reading
 from reorder.training.signals import Stopped, StopSignals
 from reorder.training.state import Run, unwrapped
-
-# N patches
 
 
 def stop_if_asked(run: Run, stop: StopSignals) -> None:
@@ -19,8 +16,8 @@ def stop_if_asked(run: Run, stop: StopSignals) -> None:
         raise Stopped(stop.number or signal.SIGTERM)
 
 
-def validate(run: Run, order: Tensor, stop: StopSignals | None = None) -> Evaluation:
-    """Evaluate in an order (N,), with the averaged weights if there are any; a signal may stop it."""
+def validate(run: Run, order: Reading, stop: StopSignals | None = None) -> Evaluation:
+    """Evaluate in an order, with the averaged weights if there are any; a signal may stop it."""
     model = run.ema.module if run.ema is not None else unwrapped(run.model)
     check = None if stop is None else lambda: stop_if_asked(run, stop)
     parts = run.experiment.train.accumulate  # what a step saves in memory, validation saves too

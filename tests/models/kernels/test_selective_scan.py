@@ -232,25 +232,6 @@ def test_operators_describe_themselves_correctly() -> None:
     torch.library.opcheck(module._scan, (*inputs(20, channels=18, kind=torch.float32), True))
 
 
-def test_path_is_chosen_by_argument_then_variable_then_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = torch.zeros(1, 1, 1)
-    monkeypatch.delenv("REORDER_SCAN", raising=False)
-    assert module.choose_path(None, x) == "numba"
-    assert module.choose_path(None, x.to("meta")) == "torch"
-    monkeypatch.setattr(module, "INSTALLED", ["torch"])
-    assert module.choose_path(None, x) == "torch"
-    monkeypatch.setenv("REORDER_SCAN", "torch")
-    assert module.choose_path(None, x) == "torch"
-    assert module.choose_path("numba", x) == "numba"
-    monkeypatch.setenv("REORDER_SCAN", "fast")
-    with pytest.raises(
-        ValueError, match=r"unknown scan path 'fast'; choose from \['numba', 'torch', 'mamba_ssm'\]"
-    ):
-        module.choose_path(None, x)
-    with pytest.raises(ValueError, match="scan path 'mamba_ssm' needs tensors on cuda, got cpu"):
-        module.choose_path("mamba_ssm", x)
-
-
 def test_mamba_ssm_gets_slots_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in with the signature and layout of mamba_ssm: u, delta (B, D, N), B, C (B, S, N)."""
 

@@ -1,6 +1,7 @@
 """Mamba's short depthwise causal convolution followed by SiLU, on any device, with gradients.
 
-On the CPU torch's grouped convolution takes longer than the scan it precedes, so numba computes it there.
+On the CPU torch's grouped convolution takes longer than the scan it precedes, so numba computes it there;
+on GPUs Triton does.
 """
 
 # B images, N slots, D channels, T taps
@@ -9,7 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv1d, pad, silu
 
-from reorder.models.kernels.selective_scan import choose_path, pad_channels
+from reorder.models.kernels.selective_scan import pad_channels
+from reorder.orders.paths import choose_path
+
+HAS = ("numba", "torch", "triton")
 
 
 def causal_conv_silu(
@@ -17,15 +21,19 @@ def causal_conv_silu(
 ) -> Tensor:
     """SiLU of the weighted T latest inputs of every slot; x (B, N, D), weight (D, T), bias (D,).
 
-    `reverse` weights the T next inputs. `path` is as for selective_scan;
-    all but "numba" use torch's convolution.
+    `reverse` weights the T next inputs. `path` is as for selective_scan.
     """
     if x.ndim != 3 or weight.ndim != 2 or weight.shape[0] != x.shape[2] or bias.shape != weight.shape[:1]:
         shapes = [tuple(tensor.shape) for tensor in (x, weight, bias)]
         raise ValueError(
             "x, weight and bias must be (B, N, D), (D, T) and (D,), got {}, {}, {}".format(*shapes)
         )
-    if choose_path(path, x) != "numba":
+    name = choose_path(path, x, HAS)
+    if name == "triton":
+        from reorder.models.kernels.causal_conv_triton import CausalConvSilu
+
+        return CausalConvSilu.apply(x.contiguous(), weight.contiguous(), bias, reverse)
+    if name == "torch":
         return conv_silu_torch(x, weight, bias, reverse)
     kind = torch.promote_types(x.dtype, torch.float32)
     return _conv(x.to(kind), weight.to(kind), bias.to(kind), reverse).to(x.dtype)

@@ -23,6 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from reorder.orders.paths import choose_path
+
 BLOCK = 16  # slots at least: products of smaller segments would be too small to be quick
 CACHED = 16  # cuts whose masks are kept
 
@@ -130,12 +132,17 @@ def segment_attention_reference(
 
 
 def segment_attention(
-    query: Tensor, own: Keys, remembered: Keys | None, relative: Relative, cut: Cut
+    query: Tensor,
+    own: Keys,
+    remembered: Keys | None,
+    relative: Relative,
+    cut: Cut,
+    path: str | None = None,
 ) -> Tensor:
     """What the slots (B, H, L, d) read.
 
     `remembered` has the values of `own`; its gradient is that of what later segments read. With None,
-    that is part of the gradient of `own`.
+    that is part of the gradient of `own`. `path` is as for selective_scan.
     """
     if torch.compiler.is_exporting():  # the views of `_skewed` would be exported as something else
         return segment_attention_reference(query, own, remembered or own, relative, cut)
@@ -145,14 +152,32 @@ def segment_attention(
         first = F.scaled_dot_product_attention(query[:, :, :1] + u, own.key, own.value) if cut.first else None
         scaled = query[:, :, cut.first :].contiguous() * query.shape[3] ** -0.5
         u, v = u * query.shape[3] ** -0.5, v * query.shape[3] ** -0.5
-        rest = _Segments.apply(
-            *(scaled + u, scaled + v),
-            *(own.key.contiguous(), own.value.contiguous()),  # once, not whenever they are cut
-            *(remembered or (None, None)),
-            distances,
-            cut,
-        )
+        if choose_path(path, query, ("torch", "triton")) == "triton":
+            rest = _banded(scaled + u, scaled + v, own, remembered, distances, cut)
+        else:
+            rest = _Segments.apply(
+                *(scaled + u, scaled + v),
+                *(own.key.contiguous(), own.value.contiguous()),  # once, not whenever they are cut
+                *(remembered or (None, None)),
+                distances,
+                cut,
+            )
         return rest if first is None else torch.cat([first, rest], dim=2)
+
+
+def _banded(
+    content: Tensor, position: Tensor, own: Keys, remembered: Keys | None, distances: Tensor, cut: Cut
+) -> Tensor:
+    """What slots (B, H, L - G, d) that are not global read, by Triton."""
+    from reorder.models.kernels.band_attention import Band, BandAttention
+
+    band = Band(first_query=cut.first, first=cut.first, segment=cut.segment, memory=cut.memory, ahead=0)
+    to_global = None
+    if cut.first:
+        to_global = (content @ own.key[:, :, 0, :, None])[..., 0] + _to_global(position, distances)
+    return BandAttention.apply(
+        content, position, own.key, own.value, *(remembered or (None, None)), distances, to_global, band, 0.0
+    )
 
 
 def _split(rows: Tensor, cut: Cut) -> Tensor:

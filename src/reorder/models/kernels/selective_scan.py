@@ -2,24 +2,22 @@
 
     h_t = exp(delta_t A) h_{t-1} + delta_t B_t x_t,    y_t = C_t h_t + D x_t
 
-Three paths compute it: "numba" (fused, CPU), "torch" (any device) and "mamba_ssm" (its CUDA kernel).
+Four paths compute it: "numba" (fused, CPU), "triton" (fused, GPUs), "torch" (any device) and "mamba_ssm"
+(its CUDA kernel).
 The first forward and backward by "numba" compile for about 6 s; numba keeps the result on disk, where
 NUMBA_CACHE_DIR says or beside the source, and later processes load it in 0.5 s.
 """
 
 # B images, N slots, D channels, S states per channel, K chunks
 
-import importlib.util
-import os
-
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import pad, silu, softplus
 from torch.utils.checkpoint import checkpoint
 
+from reorder.orders.paths import PATHS, choose_path
+
 LANES = 16  # the numba path computes this many channels at once and pads others
-PATHS = ("numba", "torch", "mamba_ssm")
-INSTALLED = [path for path in PATHS if importlib.util.find_spec(path)]
 
 
 def selective_scan(
@@ -30,18 +28,33 @@ def selective_scan(
     C: Tensor,
     D: Tensor,
     *,
+    z: Tensor | None = None,
+    delta_bias: Tensor | None = None,
+    delta_softplus: bool = False,
     path: str | None = None,
     reverse: bool = False,
 ) -> Tensor:
     """y (B, N, D) of x and delta > 0 (B, N, D), A < 0 (D, S), B and C (B, N, S), D (D,).
 
-    `reverse` scans from the last slot to the first. `path` or the variable REORDER_SCAN names the path;
-    without them it is the fastest for the device. Half precision is computed in float32.
+    As in mamba_ssm, delta_bias (D,) is added to delta, whose softplus is then taken if asked for, and y is
+    multiplied by silu(z), z (B, N, D). `reverse` scans from the last slot to the first. `path` or the
+    variable REORDER_KERNELS names the path; without them it is the fastest for the device. Half precision is
+    computed in float32.
     """
-    _check(x, delta, A, B, C, D)
-    name = choose_path(path, x)
+    _check(x, delta, A, B, C, D, z, delta_bias)
+    name = choose_path(path, x, PATHS)
+    if name == "triton":
+        from reorder.models.kernels.selective_scan_triton import SelectiveScan
+
+        tensors = [tensor.contiguous() for tensor in (x, delta, A, B, C, D)]
+        gate = None if z is None else z.contiguous()
+        return SelectiveScan.apply(*tensors, gate, delta_bias, delta_softplus, reverse)
     kind = torch.promote_types(x.dtype, torch.float32)
     arguments = [tensor.to(kind) for tensor in (x, delta, A, B, C, D)]
+    if delta_bias is not None:
+        arguments[1] = arguments[1] + delta_bias.to(kind)
+    if delta_softplus:
+        arguments[1] = softplus(arguments[1])
     if name == "numba":
         y, _ = _scan(*arguments, reverse)
     elif reverse:
@@ -49,33 +62,27 @@ def selective_scan(
         y = _SCANS[name](x_.flip(1), delta_.flip(1), A_, B_.flip(1), C_.flip(1), D_).flip(1)
     else:
         y = _SCANS[name](*arguments)
-    return y.to(x.dtype)
+    return (y if z is None else y * silu(z.to(kind))).to(x.dtype)
 
 
-def choose_path(path: str | None, x: Tensor) -> str:
-    """The name of the path for x: the argument, or REORDER_SCAN, or the fastest there is."""
-    name = path or os.environ.get("REORDER_SCAN") or None
-    if torch.compiler.is_exporting():  # what other runtimes know
-        return "torch"
-    if name is None:
-        wanted = {"cpu": "numba", "cuda": "mamba_ssm"}.get(x.device.type, "torch")
-        return wanted if wanted in INSTALLED else "torch"
-    if name not in PATHS:
-        raise ValueError(f"unknown scan path {name!r}; choose from {list(PATHS)}")
-    device = {"numba": "cpu", "mamba_ssm": "cuda"}.get(name, x.device.type)
-    if x.device.type not in (device, "meta"):
-        raise ValueError(f"scan path {name!r} needs tensors on {device}, got {x.device.type}")
-    return name
-
-
-def _check(x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor) -> None:
+def _check(
+    x: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor,
+    z: Tensor | None,
+    bias: Tensor | None,
+) -> None:
     if x.ndim != 3 or A.ndim != 2:
         raise ValueError(f"x must be (B, N, D) and A (D, S), got {tuple(x.shape)} and {tuple(A.shape)}")
     batch, slots, channels = x.shape
     states = (batch, slots, A.shape[1])
     expected = {"delta": x.shape, "A": (channels, A.shape[1]), "B": states, "C": states, "D": (channels,)}
-    for (name, shape), tensor in zip(expected.items(), (delta, A, B, C, D), strict=True):
-        if tensor.shape != shape:
+    expected |= {"z": x.shape, "delta_bias": (channels,)}
+    for (name, shape), tensor in zip(expected.items(), (delta, A, B, C, D, z, bias), strict=True):
+        if tensor is not None and tensor.shape != shape:
             raise ValueError(
                 f"{name} must be {tuple(shape)} for x {tuple(x.shape)}, got {tuple(tensor.shape)}"
             )
@@ -132,7 +139,7 @@ def _scan_mamba_ssm(x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D
     try:
         from mamba_ssm.ops.selective_scan_interface import selective_scan_fn
     except ImportError as error:
-        raise ValueError("scan path 'mamba_ssm' needs the package: pip install mamba-ssm") from error
+        raise ValueError("kernel path 'mamba_ssm' needs the package: pip install mamba-ssm") from error
     slots_last = [tensor.transpose(1, 2).contiguous() for tensor in (x, delta, B, C)]
     return selective_scan_fn(*slots_last[:2], A, *slots_last[2:], D).transpose(1, 2)
 

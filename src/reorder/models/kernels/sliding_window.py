@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from reorder.orders.paths import choose_path
+
 # Small blocks waste less arithmetic on keys that few of their queries see; large ones copy a key less often
 # and give better-shaped products, which are quickest when c and m are multiples of 8.
 BLOCK = 24
@@ -25,20 +27,39 @@ def sliding_window_reference(
 
 
 def sliding_window_attention(
-    query: Tensor, key: Tensor, value: Tensor, window: int, dropout: float = 0.0, has_global: bool = True
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    window: int,
+    dropout: float = 0.0,
+    has_global: bool = True,
+    path: str | None = None,
 ) -> Tensor:
     """Attention (B, H, L, d) of every token to the tokens at most window // 2 away, and to a global token 0.
 
     `dropout` acts on the probabilities. Row 0 follows the same rule; replace it if token 0 sees all.
+    `path` is as for selective_scan.
     """
     if window < 1 or window % 2:
         raise ValueError(f"window must be even and positive, not {window}")
+    if choose_path(path, query, ("torch", "triton")) == "triton":
+        return _banded(query, key, value, window // 2, int(has_global), dropout)
     length = query.shape[2]
     cut = _cut(length, window // 2, int(has_global))
     if cut.half + cut.size + cut.right >= length or torch.compiler.is_exporting():
         mask = window_pattern(length, cut.half, has_global, query.device)
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
     return _Blocked.apply(query, key, value, cut, dropout)
+
+
+def _banded(query: Tensor, key: Tensor, value: Tensor, half: int, first: int, dropout: float) -> Tensor:
+    """The same by Triton."""
+    from reorder.models.kernels.band_attention import Band, BandAttention
+
+    scaled = query * query.shape[-1] ** -0.5
+    to_global = (scaled @ key[:, :, 0, :, None])[..., 0] if first else None
+    band = Band(first_query=0, first=first, segment=1, memory=half, ahead=half)
+    return BandAttention.apply(scaled, None, key, value, None, None, None, to_global, band, dropout)
 
 
 class _Cut(NamedTuple):
