@@ -121,7 +121,7 @@ def test_mambas_vertical_scans_can_follow_the_order():
         ({"name": "resnet"}, "unknown model 'resnet'; choose from vit, transformer_xl, longformer, mamba"),
         ({"size": "huge"}, "unknown size 'huge'; choose from mini, tiny, small, base, large"),
         ({"image_size": 30}, "image size 30x30 is not divisible by patch size 16"),
-        ({"window": 3}, "unknown option 'window' of model vit; choose from positions, dropout"),
+        ({"window": 3}, "unknown option 'window' of model vit; choose from positions, pixel_norm, dropout"),
         ({"classes": 0}, "at least 1"),
     ],
 )

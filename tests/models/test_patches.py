@@ -51,6 +51,17 @@ def test_embedding_is_norm_linear_norm():
 def test_a_patch_of_one_value_is_refused():
     with pytest.raises(ValueError, match="single value is erased"):
         PatchEmbed(1, 1, 8)
+    assert PatchEmbed(1, 1, 8, pixel_norm=False)(torch.zeros(1, 1, 2, 2)).shape == (1, 4, 8)
+
+
+def test_without_pixel_norm_a_patch_keeps_how_bright_it_is():
+    black, white = torch.full((1, 1, 2, 2), -1.0), torch.full((1, 1, 2, 2), 1.0)
+    with_norm, without = PatchEmbed(2, 1, 4), PatchEmbed(2, 1, 4, pixel_norm=False)
+    torch.testing.assert_close(with_norm(black), with_norm(white))
+    projected = without.proj.weight.sum(1) + without.proj.bias
+    expected = (projected - projected.mean()) / (projected.var(unbiased=False) + 1e-5).sqrt()
+    torch.testing.assert_close(without(white)[0, 0], expected)
+    assert not torch.allclose(without(black), without(white))
 
 
 @pytest.mark.parametrize("positions", ["learned", "sincos"])

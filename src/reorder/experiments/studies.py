@@ -251,10 +251,17 @@ def laptop_readout() -> list[Planned]:
 MEMORIES: dict[int, tuple[int | None, ...]] = {7: (3, 7, 15, None), 14: (14, 30, 60, None)}
 
 
+PLAIN_MAMBA = {"scans": 1, "readout": "last", "drop_path": 0.0, "pixel_norm": False}
+
+
 def stream(side: int, memory: int | None, seed: int = 0) -> Experiment:
-    """Fashion-MNIST read as a stream of patches by a Transformer-XL whose blocks remember so many slots."""
+    """Fashion-MNIST read as a stream of patches by a Transformer-XL whose blocks remember so many slots.
+
+    Without the LayerNorm of pixels, which erases how bright a patch is: it costs every order, and random ones
+    the most (docs/learners.md).
+    """
     base = demo()
-    options = STREAM | ({"segment": None} if memory is None else {"memory": memory})
+    options = STREAM | {"pixel_norm": False} | ({"segment": None} if memory is None else {"memory": memory})
     return replace(
         base,
         model=replace(base.model, size="48/2/4", image_size=28, patch_size=28 // side, options=options),
@@ -266,7 +273,7 @@ def stream(side: int, memory: int | None, seed: int = 0) -> Experiment:
 def plain_mamba(side: int, seed: int = 0) -> Experiment:
     """The same stream read by one scan of Mamba, whose memory fades."""
     base = stream(side, None, seed)
-    model = replace(base.model, name="mamba", options={"scans": 1, "readout": "last", "drop_path": 0.0})
+    model = replace(base.model, name="mamba", options=PLAIN_MAMBA)
     return replace(base, model=model)
 
 

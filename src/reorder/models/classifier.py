@@ -55,7 +55,7 @@ def check_options(name: str, options: dict[str, Any]) -> None:
     accepted = {key: parameters[key].annotation for key in list(parameters)[2:]}  # after size and grid
     for key, value in options.items():
         if key not in accepted:
-            choices = ", ".join(["positions", *accepted])
+            choices = ", ".join(["positions", "pixel_norm", *accepted])
             raise ValueError(f"unknown option {key!r} of model {name}; choose from {choices}")
         kinds = get_args(accepted[key]) or (accepted[key],)
         number = float in kinds and type(value) is int
@@ -74,6 +74,7 @@ def create_model(
     channels: int = 3,
     classes: int = 1000,
     positions: str = "learned",
+    pixel_norm: bool = True,
     **options: Any,
 ) -> Classifier:
     """A classifier by the name and size of its backbone; options are the backbone's own.
@@ -91,13 +92,15 @@ def create_model(
     """
     if isinstance(size, str):
         size = size_of(size)
+    if not isinstance(pixel_norm, bool):
+        raise ValueError(f"pixel_norm must be true or false, got {pixel_norm!r}")
     if classes < 1 or channels < 1:
         raise ValueError(f"channels and classes must be at least 1, got {channels} and {classes}")
     grid = grid_of(image_size, patch_size)
     length = grid[0] * grid[1] + 1
     if isinstance(name, str) and name in BACKBONES:
         check_options(name, options)
-        tokens = Tokens(grid, patch_size, channels, size.width, positions)
+        tokens = Tokens(grid, patch_size, channels, size.width, positions, pixel_norm)
         return Classifier(tokens, BACKBONES[name](size, grid, **options), grid, size.width, classes)
     if isinstance(name, nn.Module):
         backbone = external(name, length, **options)
@@ -105,7 +108,7 @@ def create_model(
         backbone = hugging_face(name, size, length, **options)
     else:
         raise ValueError(f"unknown model {name!r}; choose from {', '.join(BACKBONES)}, hf:<name or file>")
-    tokens = Tokens(grid, patch_size, channels, backbone.width, positions)
+    tokens = Tokens(grid, patch_size, channels, backbone.width, positions, pixel_norm)
     return Classifier(tokens, backbone, grid, backbone.width, classes)
 
 

@@ -46,7 +46,7 @@ def external(
 ) -> External:
     """A backbone from a module that reads L tokens; its width is found if it is not given."""
     if others:
-        choices = "positions, readout, width"
+        choices = "positions, pixel_norm, readout, width"
         raise ValueError(f"unknown option {min(others)!r} of a module as backbone; choose from {choices}")
     module = getattr(module, "base_model", module) if takes_embeddings(module) else module  # without a head
     if width is None:

@@ -17,7 +17,8 @@ from reorder.models.sizes import Size
 
 # N patches, L = N + 1 tokens
 
-OURS = ("positions", "readout", "pretrained", "slot_positions")  # options that no configuration gets
+# Options that no configuration gets.
+OURS = ("positions", "pixel_norm", "readout", "pretrained", "slot_positions")
 # Tables of a position for each slot, by the last part of their name.
 SLOT_POSITIONS = ("wpe", "position_embeddings", "embed_positions", "position_embedding")
 # Parts that get no gradient when tokens are given and hidden states are read.

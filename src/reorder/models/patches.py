@@ -51,17 +51,22 @@ def initial_std(width: int) -> float:
 
 
 class PatchEmbed(nn.Module):
-    """Images (B, C, H, W) to tokens (B, N, D): LayerNorm of the pixels, a linear map, LayerNorm."""
+    """Images (B, C, H, W) to tokens (B, N, D): LayerNorm of the pixels, a linear map, LayerNorm.
 
-    def __init__(self, patch_size: int, channels: int, width: int):
+    The first, which the paper's models have, erases how bright a patch is: a white one is as a black one.
+    Without `pixel_norm` it is kept.
+    """
+
+    def __init__(self, patch_size: int, channels: int, width: int, pixel_norm: bool = True):
         super().__init__()
         pixels = channels * patch_size**2
-        if pixels == 1:
+        if pixels == 1 and pixel_norm:
             raise ValueError(
-                "a patch of a single value is erased by its LayerNorm; use a patch size of at least 2"
+                "a patch of a single value is erased by its LayerNorm; use a patch size of at least 2, or "
+                "pixel_norm=false"
             )
         self.patch_size = patch_size
-        self.pixel_norm: nn.Module = nn.LayerNorm(pixels)
+        self.pixel_norm: nn.Module = nn.LayerNorm(pixels) if pixel_norm else nn.Identity()
         self.proj = nn.Linear(pixels, width)
         self.norm: nn.Module = nn.LayerNorm(width)
 
@@ -81,12 +86,18 @@ class Tokens(nn.Module):
     """Images (B, C, H, W) and an order to tokens (B, L, D): class token, then patches in that order."""
 
     def __init__(
-        self, grid: tuple[int, int], patch_size: int, channels: int, width: int, positions: str = "learned"
+        self,
+        grid: tuple[int, int],
+        patch_size: int,
+        channels: int,
+        width: int,
+        positions: str = "learned",
+        pixel_norm: bool = True,
     ):
         super().__init__()
         rows, columns = check_grid(grid)
         self.image_shape = (channels, rows * patch_size, columns * patch_size)
-        self.patch_embed = PatchEmbed(patch_size, channels, width)
+        self.patch_embed = PatchEmbed(patch_size, channels, width, pixel_norm)
         std = initial_std(width)
         self.cls_token = nn.Parameter(nn.init.trunc_normal_(torch.empty(1, 1, width), std=std))
         patches = rows * columns
