@@ -31,7 +31,7 @@ from reorder.orders.straight_through import Sampled
 # B images, N patches, K orders
 
 WARMUP_ORDERS = ("row", "init", "random")
-SPREAD = 1.0  # temperatures: how far apart the logits of a start are, for noise that mixes near patches
+SPREAD = 0.5  # temperatures: how far apart the logits of a start are, for noise that mixes near patches
 PAPERS_REACH = 0.75  # of the range from first to last patch: 1e-4 in 30 epochs of 250 steps of 5,120 images
 WIDEST, NARROWEST = 1.8, 0.18  # temperatures: the width of straight-through reading at the start and the end
 
