@@ -1,4 +1,8 @@
-"""Is an order for each image worth more than one for all? Clutter with the digit anywhere, a short memory.
+"""Is an order for each image worth more than one for all? Things that are anywhere, and a short memory.
+
+digits       a digit anywhere in clutter, 8x8 patches of which a Transformer-XL sees 16
+garments     Fashion-MNIST scaled and anywhere on a canvas of 8x8 patches, of which it sees 16
+garments, mamba   the same read by one scan of Mamba, whose memory fades
 
 row, random  one order for all images, fixed; another random one for every seed
 global       one order for all, learned
@@ -7,7 +11,8 @@ image        each image's own, learned; `class by the order alone` is how often 
 oracle       each image's own, with the digit's patches last, as nobody could know them
 
 No order for all images can show more of the digit than `bound`: of an image's 9 digit patches, those that the
-best set of as many patches as the model sees holds on average. Runs are kept in runs/images.
+best set of as many patches as the model sees holds on average; oracle and bound are of the digits. Runs are
+kept in runs/images.
 """
 
 import tempfile
@@ -18,7 +23,6 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from rich.console import Console
 from rich.table import Table
 from sklearn.ensemble import RandomForestClassifier
 from torch import Tensor
@@ -27,11 +31,12 @@ from benchmarks.learners import clutter, cut_short, shown, task_of, with_seed
 from reorder.config import Experiment
 from reorder.data.clutter import SIDE, TRAIN, VALIDATION, Clutter
 from reorder.data.datasets import digit_splits, load_dataset
+from reorder.data.progress import Display
 from reorder.experiments.grids import tasks_of
-from reorder.experiments.here import Machine, run_here
 from reorder.experiments.presets import with_order
 from reorder.experiments.rungs import summary_of
-from reorder.experiments.studies import Planned
+from reorder.experiments.studies import PLAIN_MAMBA, Planned, stream
+from reorder.experiments.trainers import on_this_machine
 from reorder.models.accuracy import own_orders
 from reorder.models.classifier import model_of
 from reorder.orders.curriculum import learning_rate
@@ -56,6 +61,25 @@ def anywhere() -> Experiment:
     base = clutter()
     train = replace(base.train, epochs=EPOCHS, compare=False)
     return replace(base, data=replace(base.data, place="anywhere"), train=train)
+
+
+def garments() -> Experiment:
+    """Fashion-MNIST scaled and anywhere on a canvas of twice its size."""
+    base = stream(7, SEEN // 2)
+    return replace(
+        base,
+        model=replace(base.model, image_size=56, patch_size=7),
+        data=replace(base.data, move="shift"),
+        train=replace(base.train, epochs=EPOCHS),
+    )
+
+
+def garments_mamba() -> Experiment:
+    base = garments()
+    return replace(base, model=replace(base.model, name="mamba", options=dict(PLAIN_MAMBA)))
+
+
+PROBLEMS = {"digits": anywhere, "garments": garments, "garments, mamba": garments_mamba}
 
 
 def digits_last(split: Clutter, index: Tensor) -> Tensor:
@@ -130,28 +154,43 @@ def bound(rows: int, columns: int, seen: int) -> float:
     return covers.flatten().topk(seen).values.sum().item()
 
 
-def table(tiny: bool = False) -> Table:
-    seeds, base = (SEEDS[:1], cut_short(anywhere())) if tiny else (SEEDS, anywhere())
-    table = Table("order", "top-1 (%)", "against row", title=f"the digit anywhere, {len(seeds)} seeds")
+Runs = dict[tuple[str, int], RunDir]  # by arm and seed
+
+
+def trained(base: Experiment, seeds: range, out: Path) -> Runs:
+    """The runs of a problem; those that are finished are not trained again."""
     plans = {
         (arm, seed): with_seed(Planned(with_order(base, *how)), seed)
         for arm, how in ARMS.items()
         for seed in seeds
     }
+    with on_this_machine(None, Display(), "reorder bench images") as (train, _):
+        train(tasks_of(list(plans.values()), out))
+    return {key: task_of(plan, out).directory for key, plan in plans.items()}
+
+
+def table(tiny: bool = False) -> Table:
+    seeds, problems = (SEEDS[:1], {"digits": anywhere}) if tiny else (SEEDS, PROBLEMS)
+    table = Table(
+        *("problem", "order", "top-1 (%)", "against row", "against global"), title=f"{len(seeds)} seeds"
+    )
     with tempfile.TemporaryDirectory() as temporary:
         out = Path(temporary) if tiny else Path("runs/images").absolute()
-        tasks = tasks_of(list(plans.values()), out)
-        run_here(tasks, Machine(None, len(tasks)), Console(stderr=True), "reorder bench images")
-        runs = {key: task_of(plan, out).directory for key, plan in plans.items()}
-        found = {arm: [100 * summary_of(runs[arm, seed])["top1"] for seed in seeds] for arm in ARMS}
-        alone = [told_by_the_order(runs["image", seed]) for seed in seeds]
-    found["oracle"] = [
-        oracle(replace(base, train=replace(base.train, seed=seed)), 64 if tiny else None) for seed in seeds
-    ]
-    for arm, values in found.items():
-        gains = [value - row for value, row in zip(values, found["row"], strict=True)]
-        table.add_row(arm, shown(values), shown(gains))
-    table.add_row("class by the order alone", shown(alone), "")
+        for problem, make in problems.items():
+            base = cut_short(make()) if tiny else make()
+            runs = trained(base, seeds, out)
+            found = {arm: [100 * summary_of(runs[arm, seed])["top1"] for seed in seeds] for arm in ARMS}
+            if problem == "digits":
+                found["oracle"] = [
+                    oracle(replace(base, train=replace(base.train, seed=seed)), 64 if tiny else None)
+                    for seed in seeds
+                ]
+            for arm, values in found.items():
+                against = (shown(np.subtract(values, found[other])) for other in ("row", "global"))
+                table.add_row(problem, arm, shown(values), *against)
+            alone = [told_by_the_order(runs["image", seed]) for seed in seeds]
+            table.add_row(problem, "class by the order alone", shown(alone), "", "")
+    base = anywhere()
     most = bound(*(side // base.model.patch_size for side in base.model.image_shape), SEEN)
     table.caption = f"one order shows at most {most:.1f} of a digit's {SIDE * SIDE} patches on average"
     return table

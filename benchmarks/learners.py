@@ -12,22 +12,22 @@ no gain    models that see every patch, whatever the order: a ViT, and the paper
 """
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 import reorder
 from reorder.config import ESTIMATORS, PAPERS, Experiment
+from reorder.data.progress import Display
 from reorder.experiments.grids import Task, tasks_of
-from reorder.experiments.here import Machine, run_here
 from reorder.experiments.presets import demo, with_order
 from reorder.experiments.studies import Planned, stream
+from reorder.experiments.trainers import on_this_machine
 from reorder.orders.distances import kendall_tau
 from reorder.orders.order import invert
 
@@ -126,7 +126,8 @@ def trained(problems: dict[str, dict[str, Planned]], seeds: range, out: Path) ->
         for seed in seeds
     }
     tasks = tasks_of(list(plans.values()), out)
-    run_here(tasks, Machine(None, len(tasks)), Console(stderr=True), "reorder bench learners")
+    with on_this_machine(None, Display(), "reorder bench learners") as (train, _):
+        train(tasks)
     found: Found = {}
     for (problem, arm, _), plan in plans.items():
         summary = task_of(plan, out).directory.summary()
@@ -140,7 +141,7 @@ def task_of(plan: Planned, out: Path) -> Task:
     return tasks_of([plan], out)[-1]
 
 
-def shown(values: list[float], digits: int = 1) -> str:
+def shown(values: Sequence[float] | np.ndarray, digits: int = 1) -> str:
     """The mean over seeds and its standard error."""
     error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
     return f"{np.mean(values):.{digits}f} ± {error:.{digits}f}"

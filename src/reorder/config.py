@@ -85,6 +85,7 @@ class Data:
     train_list: str | None = None  # a file of paths relative to the root, instead of the training split
     validation_list: str | None = None
     crop_to_box: bool = False  # fmow: only what is inside the annotated box
+    move: str = "none"  # digits, idx: `shift`, scaled and anywhere on the canvas; `rotate`, turned anyhow
     place: str = "fixed"  # clutter: where the digit is, or `anywhere`
     cell: int = 4  # clutter: pixels of a cell's side; a digit is 3x3 cells
     stream: bool = False  # hf: fetch into a temporary file instead of the library's cache
@@ -95,6 +96,7 @@ class Data:
         for key in ("workers", "max_pixels", "train_images", "validation_images", "held_out"):
             if getattr(self, key) is not None:
                 _at_least(f"data.{key}", getattr(self, key), 0 if key == "workers" else 1)
+        _choose("data.move", self.move, ("none", "shift", "rotate"))
         _choose("data.place", self.place, ("fixed", "anywhere"))
         _at_least("data.cell", self.cell, 3)
         for key, kind in (
@@ -105,6 +107,8 @@ class Data:
         ):
             if getattr(self, key) not in (False, "fixed", 4) and self.name.partition(":")[0] != kind:
                 raise ValueError(f"data.{key} is for {kind}, not for data.name={self.name}")
+        if self.move != "none" and self.name not in ("digits", "idx"):
+            raise ValueError(f"data.move is for digits and idx, not for data.name={self.name}")
         for key in ("root", "train_list", "validation_list"):
             if (path := getattr(self, key)) is not None:
                 setattr(self, key, _absolute(f"data.{key}", path))

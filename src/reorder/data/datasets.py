@@ -16,6 +16,7 @@ from reorder.data.clutter import TRAIN as CLUTTER_TRAIN
 from reorder.data.clutter import VALIDATION as CLUTTER_VALIDATION
 from reorder.data.clutter import Clutter
 from reorder.data.inputs import Inputs
+from reorder.data.moved import moved
 from reorder.data.transform import DEVIATION, MAX_DECODED, MAX_PIXELS, MAX_PIXELS_FMOW, MEAN, Transform
 from reorder.orders.notes import note
 
@@ -182,7 +183,8 @@ class Dataset(NamedTuple):
 
 def digits(settings: config.Data, shape: tuple[int, int]) -> Dataset:
     """scikit-learn's 1,797 digits of 8x8 pixels; every fifth image is for validation."""
-    return _in_memory(*digit_splits(), DIGIT_NAMES, shape)
+    train, validation = (as_asked(split, settings, shape) for split in digit_splits())
+    return _in_memory(train, validation, DIGIT_NAMES, shape)
 
 
 def clutter(settings: config.Data, shape: tuple[int, int]) -> Dataset:
@@ -219,9 +221,18 @@ def digit_splits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
 def idx_files(settings: config.Data, shape: tuple[int, int]) -> Dataset:
     """The MNIST family: files of one byte a pixel, raw or compressed."""
     directory = idx.find(settings.root)
-    train, validation = (idx.read_split(directory, names) for names in (idx.TRAIN, idx.VALIDATION))
+    splits = (idx.read_split(directory, names) for names in (idx.TRAIN, idx.VALIDATION))
+    train, validation = (as_asked(split, settings, shape) for split in splits)
     classes = [str(label) for label in range(int(train[1].max()) + 1)]
     return _in_memory(train, validation, classes, shape)
+
+
+def as_asked(
+    split: tuple[Tensor, Tensor], settings: config.Data, shape: tuple[int, int]
+) -> tuple[Tensor, Tensor]:
+    """Images and labels, the images moved if the settings say so."""
+    images, labels = split
+    return (images if settings.move == "none" else moved(images, shape, settings.move)), labels
 
 
 def _in_memory(
