@@ -8,7 +8,7 @@ import typer
 
 from reorder.data.progress import Display
 
-APART = ("gpu", "long")  # need a GPU, or take half an hour
+APART = ("gpu", "images", "learners", "long", "proxy")  # need a GPU, or take half an hour to hours
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
 
@@ -16,8 +16,8 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="backbones, codes, data, gpu, hours, images, learners, long, memory, policy, power, prior; "
-            "default: all but gpu, long."
+            help="backbones, codes, data, gpu, hours, images, learners, long, memory, policy, power, prior, "
+            "proxy; default: all but gpu, images, learners, long, proxy."
         ),
     ] = None,
 ) -> None:
