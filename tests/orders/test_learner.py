@@ -430,14 +430,14 @@ def test_an_unknown_start_of_the_baseline_is_named():
 
 
 @pytest.mark.parametrize("estimator", ["straight-through", "paired"])
-def test_a_learner_starts_at_its_start_with_noise_as_wide_as_its_logits(estimator):
+def test_a_learner_starts_at_its_start_with_noise_twice_as_wide_as_its_logits(estimator):
     stages = {"warmup_fraction": 0.05, "policy_fraction": 0.25}
     learner = OrderLearner((7, 7), "column", total_steps=1000, estimator=estimator, **stages)
     column = reorder.scan("column", 7, 7)
     assert torch.equal(learner.order(), column)
-    # Gumbel noise at temperature 0.2 has a deviation of 0.2 * pi / sqrt(6); the logits are its quantiles.
+    # Gumbel noise at temperature 0.2 has a deviation of 0.2 * pi / sqrt(6); the logits are half its quantiles.
     logits = learner.policy.logits.detach()
-    assert logits.std().item() == pytest.approx(0.2 * math.pi / 6**0.5, rel=0.1)
+    assert logits.std().item() == pytest.approx(0.5 * 0.2 * math.pi / 6**0.5, rel=0.1)
     drawn = [learner.sample(step) for step in range(50, 300)]  # in the policy stage
     orders = torch.cat([getattr(each, "order", each).view(-1, 49) for each in drawn])
     taus = [kendall_tau(order, column) for order in orders]

@@ -8,7 +8,14 @@ import typer
 
 from reorder.data.progress import Display
 
-APART = ("gpu", "images", "learners", "long", "proxy")  # need a GPU, or take half an hour to hours
+APART = (
+    "gpu",
+    "images",
+    "learners",
+    "long",
+    "own_loop",
+    "proxy",
+)  # need a GPU, or take long
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
 
@@ -16,8 +23,8 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="backbones, codes, data, gpu, hours, images, learners, long, memory, policy, power, prior, "
-            "proxy; default: all but gpu, images, learners, long, proxy."
+            help="backbones, codes, data, gpu, hours, images, learners, long, memory, own_loop, policy, "
+            "power, prior, proxy; default: all that take minutes."
         ),
     ] = None,
 ) -> None:
