@@ -435,7 +435,7 @@ def test_a_learner_starts_at_its_start_with_noise_twice_as_wide_as_its_logits(es
     learner = OrderLearner((7, 7), "column", total_steps=1000, estimator=estimator, **stages)
     column = reorder.scan("column", 7, 7)
     assert torch.equal(learner.order(), column)
-    # Gumbel noise at temperature 0.2 has a deviation of 0.2 * pi / sqrt(6); the logits are half its quantiles.
+    # Gumbel noise at temperature 0.2 has a deviation of 0.2 * pi / sqrt(6); the logits are half as far apart.
     logits = learner.policy.logits.detach()
     assert logits.std().item() == pytest.approx(0.5 * 0.2 * math.pi / 6**0.5, rel=0.1)
     drawn = [learner.sample(step) for step in range(50, 300)]  # in the policy stage
