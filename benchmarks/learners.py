@@ -3,21 +3,25 @@
 hidden     a hidden order of 49 or 196 patches, told only by losses in which an image's own difficulty varies
            50 times as much as what the order does; Kendall's tau with the hidden order
 clutter    a digit in clutter, of which the model sees 16 of 64 patches; top-1
-reach R    Fashion-MNIST in 7x7 patches, of which R of 49 can reach the answer; top-1
+R of N     Fashion-MNIST in 7x7 or 14x14 patches, of which R can reach the answer; top-1
+mamba      the same, read by one scan of Mamba, whose memory fades; top-1
 no gain    models that see every patch, whatever the order: a ViT, and the paper's Transformer-XL; top-1
 
 `row`, the six scans, random orders and equal noise are the controls. A learner is measured in its run and, as
 `+`, by its order read from the first step on. Trained runs are kept in runs/laptop, beside those of
-`reorder sweep laptop/memory`, so that the benchmark goes on where it was stopped; it takes hours.
+`reorder sweep laptop/memory`, so that the benchmark goes on where it was stopped; it takes hours. It draws
+build/memory.png: top-1 against how much is seen.
 """
 
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from rich.progress import track
 from rich.table import Table
 
@@ -26,7 +30,7 @@ from reorder.config import ESTIMATORS, PAPERS, Experiment
 from reorder.data.progress import Display
 from reorder.experiments.grids import Task, tasks_of
 from reorder.experiments.presets import demo, with_order
-from reorder.experiments.studies import Planned, stream
+from reorder.experiments.studies import MEMORIES, Planned, plain_mamba, stream
 from reorder.experiments.trainers import on_this_machine
 from reorder.orders.distances import kendall_tau
 from reorder.orders.order import invert
@@ -35,6 +39,10 @@ from reorder.orders.order import invert
 
 SEEDS = range(5)
 IMAGES = 32  # in a step
+BLOCKS = 2  # of the models that read a stream
+FIGURE = Path("build/memory.png")
+DRAWN = {"row": "row-major", "spiral": "inward spiral", "random": "a random order",
+         "straight-through +": "learned, from the first step on"}  # fmt: skip
 HIDDEN = {7: (300, 1_000, 10_000), 14: (1_000, 10_000)}  # steps by the side of the grid
 NOISE = 50  # an image's difficulty, in units of what a random order does
 
@@ -84,12 +92,19 @@ def clutter() -> Experiment:
     return replace(base, model=model, data=demo().data)
 
 
+def reach_of(side: int, memory: int | None) -> int:
+    """How many slots can reach the answer of two blocks that remember so many each."""
+    return side * side if memory is None else BLOCKS * memory
+
+
 PROBLEMS: dict[str, Callable[[], Experiment]] = {
     "clutter": clutter,
-    "reach 6": lambda: stream(7, 3),
-    "reach 14": lambda: stream(7, 7),
-    "reach 30": lambda: stream(7, 15),
-    "reach all": lambda: stream(7, None),
+    **{
+        f"{reach_of(side, memory)} of {side * side}": partial(stream, side, memory)
+        for side, memories in MEMORIES.items()
+        for memory in memories
+    },
+    **{f"mamba, {side * side}": partial(plain_mamba, side) for side in MEMORIES},
     "no gain, vit": lambda: sees_all("vit"),
     "no gain, xl": lambda: sees_all("transformer_xl"),
 }
@@ -162,11 +177,36 @@ def table(tiny: bool = False) -> Table:
         problems = {"clutter": {arm: problems["clutter"][arm].changed(cut_short) for arm in some}}
     with tempfile.TemporaryDirectory() as temporary:
         out = Path(temporary) if tiny else Path("runs/laptop").absolute()
-        for problem, found in trained(problems, seeds, out).items():
+        reached = trained(problems, seeds, out)
+        if not tiny:
+            FIGURE.parent.mkdir(exist_ok=True)
+            memory_figure(reached).savefig(FIGURE, dpi=150, bbox_inches="tight")
+        for problem, found in reached.items():
             for arm, values in found.items():
                 gains = [value - row for value, row in zip(values, found["row"], strict=False)]
                 table.add_row(problem, arm, shown(values), shown(gains))
     return table
+
+
+def memory_figure(found: Found) -> Figure:
+    """Top-1 against how many slots can reach the answer, a line for each way to an order, grid by grid."""
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    for axes, (side, memories) in zip(figure.subplots(1, 2), MEMORIES.items(), strict=True):
+        for arm, label in DRAWN.items():
+            reaches = [reach_of(side, memory) for memory in memories]
+            points = [(reach, found.get(f"{reach} of {side * side}", {}).get(arm)) for reach in reaches]
+            points = [(reach, np.mean(values), np.std(values, ddof=1) / np.sqrt(len(values)))
+                      for reach, values in points if values and len(values) > 1]  # fmt: skip
+            if points:
+                x, y, error = zip(*points, strict=True)
+                axes.errorbar(x, y, error, marker="o", markersize=4, capsize=2, label=label)
+        axes.set(title=f"{side} x {side} patches", xlabel="patches that are seen", xscale="log")
+        axes.set_xticks(reaches, reaches)
+        axes.minorticks_off()
+        axes.grid(alpha=0.3)
+    figure.axes[0].set_ylabel("top-1 (%)")
+    figure.axes[0].legend(frameon=False, loc="lower right")
+    return figure
 
 
 def cut_short(run: Experiment) -> Experiment:
