@@ -580,6 +580,7 @@ MUTANTS = [
         "experiments/test_final.py",
     ),
     Mutant("experiments/final.py", "plain.train.seed + number", "plain.train.seed", SEARCH),
+    Mutant("experiments/search.py", "found.get(key, usual.get(key))", "found.get(key)", SEARCH),
     Mutant("experiments/rungs.py", "seed=train.seed + asked.seeds", "seed=train.seed", SEARCH),
     Mutant(
         "experiments/rungs.py",

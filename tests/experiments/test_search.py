@@ -209,6 +209,21 @@ def test_another_search_is_not_continued(tmp_path):
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
+def test_a_search_begun_before_there_was_a_key_goes_on_where_the_key_has_its_default(tmp_path):
+    before = run_search(asked(tmp_path / "s"), pretend(late), None, QUIET)
+    path = tmp_path / "s" / "search.json"
+    content = json.loads(path.read_text())
+    assert content["settings"].pop("data.cell") == 4
+    path.write_text(json.dumps(content))
+    nothing = pretend(late)
+    assert run_search(asked(tmp_path / "s"), nothing, None, QUIET).verdict == before.verdict
+    assert nothing.calls == []
+    assert content["settings"].pop("train.learning_rate") == 0.001  # the default is another
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"another search \(train.learning_rate is 0.0001, not 0.001\)"):
+        run_search(asked(tmp_path / "s"), nothing, None, QUIET)
+
+
 def test_order_files_are_tried_first(tmp_path):
     best = torch.tensor([p for p in range(16) if p != 5] + [5])
     (tmp_path / "run").mkdir()

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reorder.config import Experiment, Order, keys_that_matter
+from reorder.config import Experiment, Order, defaults, keys_that_matter
 from reorder.data.datasets import load_dataset
 from reorder.data.progress import Display
 from reorder.data.ranks import World, accelerator
@@ -113,12 +113,14 @@ def settings_of(asked: Asked) -> dict[str, Any]:
 
 
 def _check_same(out: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Refuse to go on with another search."""
+    """Refuse to go on with another search; one begun before there was a key has the key's default."""
+    usual = defaults()
     for key in [*wanted, *found]:
-        if found.get(key) != wanted.get(key):
+        had, has = found.get(key, usual.get(key)), wanted.get(key)
+        if had != has:
             raise ValueError(
-                f"{out} holds another search ({key} is {found.get(key)}, not {wanted.get(key)}); choose "
-                "another --out, or move it away"
+                f"{out} holds another search ({key} is {had}, not {has}); choose another --out, or move it "
+                "away"
             )
 
 
