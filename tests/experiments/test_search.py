@@ -224,6 +224,11 @@ def test_a_search_begun_before_there_was_a_key_goes_on_where_the_key_has_its_def
         run_search(asked(tmp_path / "s"), nothing, None, QUIET)
 
 
+def test_settings_of_the_papers_estimator_do_not_stop_the_straight_through_run(tmp_path):
+    release = ("order.policy=global", "order.estimator=paper", "order.temperature_advances=epoch")
+    assert run_search(asked(tmp_path / "s", *release), pretend(late), None, QUIET).verdict is not None
+
+
 def test_order_files_are_tried_first(tmp_path):
     best = torch.tensor([p for p in range(16) if p != 5] + [5])
     (tmp_path / "run").mkdir()

@@ -143,6 +143,7 @@ class Rungs:
             warmup_fraction=warmup_share,
             policy_fraction=1 - warmup_share,  # the whole run learns: its model is not used
             warmup_order=None,
+            temperature_advances="step",
         )
         epochs = rung.cost - rung.epochs
         warmup = self.asked.experiment.train.warmup_epochs * epochs / self.asked.experiment.train.epochs
