@@ -580,6 +580,25 @@ MUTANTS = [
         "experiments/test_final.py",
     ),
     Mutant("experiments/final.py", "plain.train.seed + number", "plain.train.seed", SEARCH),
+    Mutant(
+        "experiments/final.py",
+        "replace(experiment.order, scan=found)",
+        "replace(experiment.order)",
+        SEARCH,
+    ),
+    Mutant(
+        "experiments/final.py",
+        "for other in (ROW, FOUND, LONGER)",
+        "for other in (ROW, ROW, LONGER)",
+        SEARCH,
+    ),
+    Mutant(
+        "experiments/final.py",
+        "fixed if own is None else fixed | {OWN: own.row}",
+        "fixed",
+        "experiments/test_final.py",
+    ),
+    Mutant("experiments/search.py", "found.get(key, usual.get(key))", "found.get(key)", SEARCH),
     Mutant("experiments/rungs.py", "seed=train.seed + asked.seeds", "seed=train.seed", SEARCH),
     Mutant(
         "experiments/rungs.py",

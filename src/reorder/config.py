@@ -347,6 +347,15 @@ def images_of(data: Data) -> str:
     return Path(data.root).name if data.name == "image_folder" and data.root else data.name
 
 
+def defaults() -> dict[str, Any]:
+    """Every key with the value that it has unless another is given."""
+    return {
+        f"{section}.{key}": value
+        for section, values in dataclasses.asdict(Experiment()).items()
+        for key, value in values.items()
+    }
+
+
 def keys_that_matter(experiment: Experiment) -> dict[str, Any]:
     """The keys that decide what a run computes, with their values.
 
@@ -494,12 +503,7 @@ for _kind, _form in (
 ):
     _Loader.add_implicit_resolver(f"{_YAML_TAG}{_kind}", re.compile(f"^({_form})$"), list("-+.0123456789"))
 
-_SWITCHES = {
-    f"{section}.{key}"
-    for section, values in dataclasses.asdict(Experiment()).items()
-    for key, value in values.items()
-    if isinstance(value, bool)
-}
+_SWITCHES = {key for key, value in defaults().items() if isinstance(value, bool)}
 DEEPEST = 6  # levels of nested values; model.options.KEY has three
 LONGEST = 4096  # characters of a value; no path is longer
 LARGEST_FILE = 1_000_000  # bytes; a complete configuration has about 1,500

@@ -101,6 +101,14 @@ def test_a_plan_is_told_in_words():
     ]
 
 
+def test_own_orders_are_part_of_what_is_told():
+    told = describe(plan(3, 60, 40, 2)._replace(own_orders=True))
+    assert told[1] == (
+        "then row-major, the best scan, a random order, the order found and own orders for every image for "
+        "40 epochs, and row-major for 158 epochs, with 2 seeds: 716 epochs"
+    )
+
+
 def test_a_budget_without_room_says_so():
     with pytest.raises(ValueError, match=r"--budget 1 is 3 epochs \(train\.epochs=3\), too few for a search"):
         plan(1, 60, 3, 2)

@@ -209,6 +209,114 @@ def test_another_search_is_not_continued(tmp_path):
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
+def test_a_search_begun_before_there_was_a_key_goes_on_where_the_key_has_its_default(tmp_path):
+    before = run_search(asked(tmp_path / "s"), pretend(late), None, QUIET)
+    path = tmp_path / "s" / "search.json"
+    content = json.loads(path.read_text())
+    assert content["settings"].pop("data.cell") == 4
+    path.write_text(json.dumps(content))
+    nothing = pretend(late)
+    assert run_search(asked(tmp_path / "s"), nothing, None, QUIET).verdict == before.verdict
+    assert nothing.calls == []
+    assert content["settings"].pop("train.learning_rate") == 0.001  # the default is another
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"another search \(train.learning_rate is 0.0001, not 0.001\)"):
+        run_search(asked(tmp_path / "s"), nothing, None, QUIET)
+
+
+IMAGE = ("order.policy=image", "order.temperature=0.3")
+
+
+def test_own_orders_are_learned_from_the_order_found_beside_the_runs_of_any_search(tmp_path, finished):
+    train = pretend(late, own=0.95)
+    search = run_search(asked(tmp_path / "s", *IMAGE), train, None, QUIET)
+    assert search.chosen == finished.search.chosen
+    arms = {arm.name: arm for arm in search.arms}
+    others = [arm for arm in search.arms if arm.name != "own orders"]
+    assert [(arm.name, arm.difference) for arm in others] == [
+        (arm.name, arm.difference) for arm in finished.search.arms
+    ]
+    own = [RunDir(tmp_path / "s" / run).experiment() for run in arms["own orders"].runs]
+    assert [e.train.seed for e in own] == [5, 6]
+    for each in own:
+        assert (each.order.policy, each.order.estimator) == ("image", "straight-through")
+        assert each.order.temperature == 0.3  # as asked for
+        assert load_order(each.order.scan).order.tolist() == search.order_of(search.chosen)
+        assert (each.train.epochs, each.data.held_out, each.data.train_images) == (10, None, 150)
+    assert sorted(train.calls) == sorted([*finished.calls, ("order.json", 10), ("order.json", 10)])
+    assert search.order_of(search.chosen).index(5) == 14  # so its top-1 is 0.76
+    assert search.verdict.startswith("the order found is 36.0 ± ")  # row-major reads patch 5 sixth: 0.4
+    assert "; with an order of its own for every image the model is 19.0 ± " in search.verdict
+    assert search.verdict.endswith(" points better still")
+    written = json.loads((tmp_path / "s" / "verdict.json").read_text())
+    assert written["own_orders"]["difference"] == pytest.approx(19)
+    assert written["own_orders"]["against"] == "order found"
+    assert "own_orders" not in json.loads((finished.out / "verdict.json").read_text())
+
+
+def test_own_orders_start_from_a_scan_by_its_name_if_that_is_found(tmp_path):
+    def columns(order):
+        return 0.9 if order.tolist() == scan("column", 4, 4).tolist() else 0.3
+
+    search = run_search(asked(tmp_path / "s", *IMAGE), pretend(columns, own=0.3), None, QUIET)
+    (own,) = [arm for arm in search.arms if arm.name == "own orders"]
+    assert own.order == "each image's own, learned from column"
+    assert {RunDir(tmp_path / "s" / run).experiment().order.scan for run in own.runs} == {"column"}
+    assert "for every image the model is 60.0 ± " in search.verdict
+    assert search.verdict.endswith(" points worse than with the order found")
+
+
+def test_where_only_own_orders_are_better_the_search_does_not_say_that_order_is_nothing(tmp_path):
+    search = run_search(asked(tmp_path / "s", *IMAGE), pretend(lambda order: 0.5, own=0.9), None, QUIET)
+    assert search.verdict.startswith(
+        "no order among 15 was found to be better than row-major, but own orders for every image are, by 40.0"
+    )
+    assert "does not matter" not in search.verdict
+
+
+def test_a_search_with_own_orders_continues_and_is_no_search_without(tmp_path):
+    broken, again = pretend(late, own=0.95), pretend(late, own=0.95)
+
+    def interrupted(tasks):
+        for task in tasks:
+            if task.experiment.order.policy == "image" and task.experiment.train.seed == 6:
+                raise KeyboardInterrupt
+            broken([task])
+
+    with pytest.raises(KeyboardInterrupt):
+        run_search(asked(tmp_path / "s", *IMAGE), interrupted, None, QUIET)
+    with pytest.raises(ValueError, match=r"another search \(order.policy is image, not none\)"):
+        run_search(asked(tmp_path / "s", "order.policy=none"), again, None, QUIET)
+    search = run_search(asked(tmp_path / "s", *IMAGE), again, None, QUIET)
+    longest = 10 + sum(rung.cost for rung in search.plan)
+    assert sorted(again.calls) == sorted([("order.json", 10), ("row", longest), ("row", longest)])
+    run_search(asked(tmp_path / "without"), pretend(late), None, QUIET)
+    with pytest.raises(ValueError, match=r"another search \(order.policy is global, not image\)"):
+        run_search(asked(tmp_path / "without", "order.policy=image"), again, None, QUIET)
+
+
+@pytest.mark.parametrize("policy", ["noise", "random"])
+def test_a_policy_that_learns_nothing_is_refused_in_a_line(tmp_path, policy):
+    with pytest.raises(
+        ValueError, match=f"order.policy={policy} learns no order, so a search cannot try it; choose none"
+    ):
+        run_search(asked(tmp_path / "s", f"order.policy={policy}"), pretend(late), None, QUIET)
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_policy_of_blocks_is_what_the_search_learns_with(tmp_path):
+    blocks = ("order.policy=blocks", "order.block=2")
+    run_search(asked(tmp_path / "s", *blocks), pretend(late), None, QUIET)
+    (learner,) = (tmp_path / "s" / "learned").glob("*/config.yaml")
+    order = RunDir(learner.parent).experiment().order
+    assert (order.policy, order.block, order.estimator) == ("blocks", 2, "straight-through")
+
+
+def test_settings_of_the_papers_estimator_do_not_stop_the_straight_through_run(tmp_path):
+    release = ("order.policy=global", "order.estimator=paper", "order.temperature_advances=epoch")
+    assert run_search(asked(tmp_path / "s", *release), pretend(late), None, QUIET).verdict is not None
+
+
 def test_order_files_are_tried_first(tmp_path):
     best = torch.tensor([p for p in range(16) if p != 5] + [5])
     (tmp_path / "run").mkdir()
@@ -275,12 +383,32 @@ def test_the_time_is_told_before_it_starts(monkeypatch):
     plain = build(preset("digits"), overrides=["order.policy=none"])
     planned = plan(3, 60, 40, seeds=1)
     assert (planned.search_epochs, planned.equal_epochs, planned.final_epochs) == (118, 158, 318)
-    left = time_left(planned, 0, (plain, plain), Machine(1, 9))
+    left = time_left(planned, 0, [plain, plain], Machine(1, 9))
     assert left == "about 0:03:56 for the rungs and 0:15:54 for the comparison, with 1 process"
     monkeypatch.setattr("reorder.experiments.here.cores", lambda: 8)
-    left = time_left(planned, 4, (plain, plain), Machine(2, 9))
+    left = time_left(planned, 4, [plain, plain], Machine(2, 9))
     # Of the rungs 42 epochs are left; at the end half of all epochs are 159, the longest run has 158.
     assert left == "about 0:00:48 for the rungs and 0:09:09 for the comparison, with 2 processes"
+
+
+def test_the_time_of_own_orders_counts_by_what_their_steps_take(monkeypatch):
+    """Two seconds an epoch in the rungs and three at the end, seven of a policy that learns for a quarter."""
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
+
+    def measured(experiment, *_):
+        if experiment.order.policy == "image":
+            return Pace(0.0, 7.0)
+        return Pace(0.0, 2.0 if experiment.data.held_out else 3.0)
+
+    monkeypatch.setattr(searching, "measure", measured)
+    own = build(preset("digits"), overrides=["order.policy=image", "order.policy_fraction=0.25"])
+    fixed = build(own, overrides=["order.policy=none"])
+    base = build(own, overrides=["data.held_out=100"])
+    planned = plan(3, 60, 40, seeds=1)._replace(own_orders=True)
+    assert (planned.final_epochs, planned.own_epochs) == (358, 40)
+    # 318 epochs of 3 seconds, and 40 of 4
+    left = time_left(planned, 0, [base, fixed, own], Machine(1, 9))
+    assert left == "about 0:03:56 for the rungs and 0:18:34 for the comparison, with 1 process"
 
 
 def test_what_leaves_little_to_see_is_noted():

@@ -64,6 +64,17 @@ def test_the_table_has_every_arm_and_the_verdict(searched):
     assert table.notes == [f"{search.verdict}."]
 
 
+def test_own_orders_are_a_row_of_the_table_and_runs_of_the_report(tmp_path):
+    overrides = [*TINY, "order.policy=image"]
+    asked = Asked(build(preset("digits"), overrides=overrides), tmp_path / "s", 3.5, 1, {})
+    search = run_search(asked, pretend(lambda order: 0.5, own=0.9), None, QUIET)
+    write_results(search, tmp_path / "s", QUIET)
+    (row,) = [row for row in final_table(search).rows if row[0] == "own orders"]
+    assert row[1] == "each image's own, learned from column"  # of equal ones the first beside row-major
+    assert (row[3].value, row[4].value) == (pytest.approx(90), pytest.approx(40))
+    assert "each image's own, learned from column" in (tmp_path / "s" / "report" / "runs.md").read_text()
+
+
 def test_the_results_of_a_search_are_written(searched):
     search, out = searched
     write_results(search, out, QUIET)

@@ -32,7 +32,8 @@ def search(
     Candidates are scans turned in every way, strided, blocked and random orders, order files, variations of
     the best of these, and what a straight-through run makes of the best. They are judged on images held out
     of the training split (data.held_out). At the end row-major, the best scan, a random order and the order
-    found are trained in full with several seeds, and row-major for as long as the whole search took.
+    found are trained in full with several seeds, and row-major for as long as the whole search took; with
+    order.policy=image also the model with an order of its own for every image, learned from the order found.
 
     OUT gets search.json, order.json, verdict.json, search.png and a report. The same command continues a
     search that was stopped.

@@ -35,6 +35,7 @@ class Plan(NamedTuple):
     rungs: tuple[PlannedRung, ...]
     epochs: int  # of a full training
     seeds: int
+    own_orders: bool = False  # whether the model is trained with an order for each image, too
 
     @property
     def search_epochs(self) -> int:
@@ -47,8 +48,16 @@ class Plan(NamedTuple):
 
     @property
     def final_epochs(self) -> int:
-        """Row-major, the best scan, a random order, the order found, and row-major for longer, each seed."""
-        return self.seeds * (4 * self.epochs + self.equal_epochs)
+        """Row-major, the best scan, a random order, the order found, and row-major for longer, each seed.
+
+        Maybe own orders as well.
+        """
+        return self.seeds * (4 * self.epochs + self.equal_epochs) + self.own_epochs
+
+    @property
+    def own_epochs(self) -> int:
+        """Those of `final_epochs` in which each image has an order of its own."""
+        return self.seeds * self.epochs if self.own_orders else 0
 
 
 def plan(budget: float, candidates: int, epochs: int, seeds: int) -> Plan:
@@ -122,11 +131,13 @@ def describe(plan: Plan) -> list[str]:
         f"{words[rung.source].format(rung.candidates)} for {_epochs(rung.epochs)}" for rung in plan.rungs
     ]
     seeds = f"with {plan.seeds} seed{'s' * (plan.seeds > 1)}"
+    own = ["own orders for every image"] * plan.own_orders
+    *arms, last = "row-major", "the best scan", "a random order", "the order found", *own
     return [
         f"plan: {', '.join(rungs)}: {plan.search_epochs} epochs, {plan.search_epochs / plan.epochs:.1f} full "
         "trainings",
-        f"then row-major, the best scan, a random order and the order found for {_epochs(plan.epochs)}, and "
-        f"row-major for {_epochs(plan.equal_epochs)}, {seeds}: {plan.final_epochs} epochs",
+        f"then {', '.join(arms)} and {last} for {_epochs(plan.epochs)}, and row-major for "
+        f"{_epochs(plan.equal_epochs)}, {seeds}: {plan.final_epochs} epochs",
     ]
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from reorder.config import Experiment, Model, keys_that_matter
+from reorder.config import Experiment, Model, defaults, keys_that_matter
 from reorder.data.datasets import Dataset, load_dataset
 from reorder.data.loader import Loader
 from reorder.data.ranks import World, accelerator
@@ -120,12 +120,8 @@ def name_of(experiment: Experiment, needs: str | None = None) -> str:
 
 def _digest(experiment: Experiment, needs: str | None) -> str:
     """A hash of what differs from the defaults, so that a new key or default does not rename old runs."""
-    defaults = {
-        f"{section}.{key}": value
-        for section, values in dataclasses.asdict(Experiment()).items()
-        for key, value in values.items()
-    } | FIRST_DEFAULTS
-    changed = {key: value for key, value in keys_that_matter(experiment).items() if value != defaults[key]}
+    usual = defaults() | FIRST_DEFAULTS
+    changed = {key: value for key, value in keys_that_matter(experiment).items() if value != usual[key]}
     scan, model = experiment.order.scan, experiment.model
     if needs is not None:
         changed["order.scan"] = needs

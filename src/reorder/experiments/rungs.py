@@ -138,11 +138,12 @@ class Rungs:
         order = replace(
             self.asked.experiment.order,
             scan=scan_of(self.search, best, self.asked.out),
-            policy="global",
+            policy="blocks" if self.asked.experiment.order.policy == "blocks" else "global",
             estimator=LEARNER,
             warmup_fraction=warmup_share,
             policy_fraction=1 - warmup_share,  # the whole run learns: its model is not used
             warmup_order=None,
+            temperature_advances="step",
         )
         epochs = rung.cost - rung.epochs
         warmup = self.asked.experiment.train.warmup_epochs * epochs / self.asked.experiment.train.epochs

@@ -23,13 +23,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reorder.config import Experiment, Order, keys_that_matter
+from reorder.config import Experiment, Order, defaults, keys_that_matter
 from reorder.data.datasets import load_dataset
 from reorder.data.progress import Display
 from reorder.data.ranks import World, accelerator
 from reorder.experiments.budget import Plan, describe, plan
-from reorder.experiments.final import arms_of, compared, in_full, verdict_of
-from reorder.experiments.forecast import SHARING, measure
+from reorder.experiments.final import arms_of, compared, kinds_in_full, verdict_of, wants_own_orders
+from reorder.experiments.forecast import SHARING, measure, measured_pace
 from reorder.experiments.grids import Task, check, check_here, clock, with_threads
 from reorder.experiments.here import Machine
 from reorder.experiments.rungs import Asked, Rungs, Train, searching
@@ -46,6 +46,7 @@ from reorder.runs.verdict import write_verdict
 
 CANDIDATES = 60  # fixed ones, if the budget has room for so many
 FEW_STEPS, FEW_IMAGES = 50, 200
+LEARN_NOTHING = ("noise", "random")  # policies that are controls of a run
 EMPTY = {LOCK, "prior.json"}  # what a search that was stopped at its very beginning may leave
 
 
@@ -66,6 +67,11 @@ def given_orders(files: list[Path], experiment: Experiment) -> dict[str, Tensor]
 
 def begin(asked: Asked) -> Search:
     """The search in the directory, as far as it has come, or a new one, which has no candidates yet."""
+    if (policy := asked.experiment.order.policy) in LEARN_NOTHING:
+        raise ValueError(
+            f"order.policy={policy} learns no order, so a search cannot try it; choose none, global, blocks "
+            "or image"
+        )
     settings = settings_of(asked)
     if (search := read_search(asked.out)) is not None:
         _check_same(asked.out, search.settings, settings)
@@ -113,12 +119,14 @@ def settings_of(asked: Asked) -> dict[str, Any]:
 
 
 def _check_same(out: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Refuse to go on with another search."""
+    """Refuse to go on with another search; one begun before there was a key has the key's default."""
+    usual = defaults()
     for key in [*wanted, *found]:
-        if found.get(key) != wanted.get(key):
+        had, has = found.get(key, usual.get(key)), wanted.get(key)
+        if had != has:
             raise ValueError(
-                f"{out} holds another search ({key} is {found.get(key)}, not {wanted.get(key)}); choose "
-                "another --out, or move it away"
+                f"{out} holds another search ({key} is {had}, not {has}); choose another --out, or move it "
+                "away"
             )
 
 
@@ -128,12 +136,13 @@ def run_search(asked: Asked, train: Train, machine: Machine | None, display: Dis
     if search.verdict is not None:
         display.say(f"the search in {asked.out} is finished already")
         return search
-    whole = in_full(asked.experiment)
+    whole, *own = kinds_in_full(asked.experiment)
     images = len(load_dataset(whole.data, whole.model.image_shape).train)
     base = searching(asked, images, search.plan[0].epochs)
     rungs = Rungs(asked, base, search, train, display)
     check(Task("", RunDir(asked.out), asked.experiment))
-    check_here([rungs.task("row", base.train.epochs), Task("row", RunDir(asked.out / "final"), whole)])
+    final = [Task("row", RunDir(asked.out / "final"), kind) for kind in (whole, *own)]
+    check_here([rungs.task("row", base.train.epochs), *final])
     with RunDir(asked.out).locked():
         if not search.candidates:
             search.candidates = first_candidates(asked, base, search.plan[0].candidates, display)
@@ -143,7 +152,7 @@ def run_search(asked: Asked, train: Train, machine: Machine | None, display: Dis
         for note in notes_on(base, images):
             display.say(f"note: {note}")
         if machine is not None:
-            display.say(time_left(planned, len(search.rungs), (base, whole), machine))
+            display.say(time_left(planned, len(search.rungs), [base, whole, *own], machine))
         rungs.run()
         finish(asked, rungs)
     return search
@@ -168,19 +177,24 @@ def notes_on(base: Experiment, images: int) -> list[str]:
 
 
 def plan_of(asked: Asked, search: Search) -> Plan:
-    return Plan(tuple(search.plan), asked.experiment.train.epochs, asked.seeds)
+    own = wants_own_orders(asked.experiment)
+    return Plan(tuple(search.plan), asked.experiment.train.epochs, asked.seeds, own)
 
 
-def time_left(planned: Plan, over: int, kinds: tuple[Experiment, Experiment], machine: Machine) -> str:
-    """How long what follows so many rungs will take here, by a few steps of both kinds of run."""
+def time_left(planned: Plan, over: int, kinds: list[Experiment], machine: Machine) -> str:
+    """How long what follows so many rungs will take here, by a few steps of each kind of run.
+
+    The kinds are a candidate's, that of an order in full and, if they are planned, that of own orders.
+    """
     world = World(0, 1, accelerator())
-    fixed = [replace(kind, order=Order()) for kind in kinds]
-    tasks = [with_threads(Task("", RunDir(""), kind), machine.threads) for kind in fixed]
-    short, full = (measure(task.experiment, world, 0.0).epoch for task in tasks)
-    if machine.jobs > 1 and world.device.type == "cpu":
-        short, full = SHARING * short, SHARING * full
+    kinds = [replace(kinds[0], order=Order()), *kinds[1:]]
+    tasks = [with_threads(Task("", RunDir(""), kind), machine.threads) for kind in kinds]
+    paces = [measured_pace(task.experiment, lambda run: measure(run, world, 0.0)) for task in tasks]
+    shared = SHARING if machine.jobs > 1 and world.device.type == "cpu" else 1.0
+    short, full, *own = (shared * pace.epoch for pace in paces)
     rungs = short * sum(rung.cost for rung in planned.rungs[over:]) / machine.jobs
-    final = full * max(planned.final_epochs / machine.jobs, planned.equal_epochs)
+    seconds = full * (planned.final_epochs - planned.own_epochs) + sum(own) * planned.own_epochs
+    final = max(seconds / machine.jobs, full * planned.equal_epochs)
     how = f"{machine.jobs} process{'es' * (machine.jobs > 1)}"
     return f"about {clock(rungs)} for the rungs and {clock(final)} for the comparison, with {how}"
 

@@ -49,10 +49,10 @@ class Rung:
 
 @dataclass
 class Arm:
-    """An order trained in full at the end, with every seed; the difference is to row-major trained alike."""
+    """What was trained in full at the end, with every seed; the difference is to row-major trained alike."""
 
     name: str
-    order: str  # a scan, or the name of a candidate
+    order: str  # a scan, the name of a candidate, or how each image has its own
     epochs: int
     runs: list[str]  # their directories, in that of the search
     top1: float

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,7 @@ class Verdict(NamedTuple):
     text: str
     against: str  # what the order was compared with
     difference: Difference
+    own_orders: Difference | None = None  # of own orders for every image, to the order found
 
 
 def paired_points(correct: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> Difference:
@@ -37,9 +38,12 @@ def paired_points(correct: Sequence[np.ndarray], other: Sequence[np.ndarray]) ->
 
 
 def write_verdict(path: Path, verdict: Verdict) -> None:
-    """Write verdict.json: text, against, difference and difference_sem in points, seeds, images."""
-    difference = verdict.difference
-    content = {
+    """Write verdict.json: text, against, difference and difference_sem in points, seeds, images.
+
+    With own orders for every image, `own_orders` says how much better they are than the order found.
+    """
+    difference, own = verdict.difference, verdict.own_orders
+    content: dict[str, Any] = {
         "text": verdict.text,
         "against": verdict.against,
         "difference": difference.points,
@@ -47,4 +51,10 @@ def write_verdict(path: Path, verdict: Verdict) -> None:
         "seeds": difference.seeds,
         "images": difference.images,
     }
+    if own is not None:
+        content["own_orders"] = {
+            "against": "order found",
+            "difference": own.points,
+            "difference_sem": own.sem,
+        }
     replace_file(path, json.dumps(content, indent=1) + "\n")
