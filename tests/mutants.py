@@ -62,6 +62,8 @@ EXTERNAL, PUBLISHED, SENSITIVITY = (
 )
 SEGMENT_ATTENTION = "models/kernels/segment_attention.py"
 SEGMENTS = "models/kernels/test_segment_attention.py"
+MOVED = "data/test_moved.py"
+PATCHES = "models/test_patches.py"
 WINDOW = "models/kernels/test_sliding_window.py"
 TRITON = "models/kernels/test_triton.py"
 SCAN_TRITON = "models/kernels/selective_scan_triton.py"
@@ -654,6 +656,15 @@ MUTANTS = [
     Mutant("orders/named.py", "if found.grid != grid:", "if False:", RESAMPLE),
     Mutant("orders/lists.py", "side * side != len(numbers)", "False", RESAMPLE),
     Mutant("orders/files.py", 'content.get("format", FILE_FORMAT)', "FILE_FORMAT", ORDER),
+    Mutant("data/moved.py", "(room - 2 * centre) / size", "(2 * centre - room) / size", MOVED),
+    Mutant("data/moved.py", "torch.from_numpy(room / size)", "torch.from_numpy(size / room)", MOVED),
+    Mutant("data/moved.py", "where * (room - size)", "where * room", MOVED),
+    Mutant("data/moved.py", "-angle.sin() / ratio", "angle.sin() / ratio", MOVED),
+    Mutant("data/moved.py", "2 * np.pi *", "np.pi *", MOVED),
+    Mutant(
+        "models/patches.py", "nn.LayerNorm(pixels) if pixel_norm", "nn.LayerNorm(pixels) if True", PATCHES
+    ),
+    Mutant("orders/learner.py", "SPREAD = 0.5", "SPREAD = 1.0", "orders/test_learner.py"),
     Mutant("data/inputs.py", "-mean / deviation", "mean / deviation", LOADING),
     Mutant("data/inputs.py", "GREY = (0.299, 0.587, 0.114)", "GREY = (0.114, 0.587, 0.299)", LOADING),
     Mutant(
