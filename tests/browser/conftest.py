@@ -7,6 +7,7 @@ import torch
 from reorder.config import Data, Experiment, Model, Order, Train
 from reorder.orders.scans import scan
 from reorder.runs.directory import RunDir
+from reorder.runs.read_images import ReadImages
 
 
 def stages_of(epochs):
@@ -22,6 +23,15 @@ def moments_of(stages, looks):
         for epoch, stage in enumerate(stages)
         for part in ((np.arange(looks) + 1) / looks if stage == "policy" else (1.0,))
     ]
+
+
+def made_up_images(grid, seed, count=3):
+    """Images, the same for all seeds, and an order of each."""
+    rows, columns = grid
+    images = torch.arange(count * 4 * rows * columns).view(count, 1, 2 * rows, 2 * columns).to(torch.uint8)
+    noise = np.random.default_rng(seed)
+    orders = np.stack([noise.permutation(rows * columns) for _ in range(count)])
+    return ReadImages.of(images, torch.from_numpy(orders))
 
 
 def made_up_logits(initial, stages, seed, learns):
@@ -51,14 +61,14 @@ def make_run():
             ),
         )
         run, initial = RunDir(path), scan(order, rows, columns)
-        draws = policy in ("global", "noise")
+        draws = policy in ("global", "image", "noise")
         fixed = "random" if policy == "random" else "fixed"
         stages = stages_of(epochs) if draws else [fixed] * epochs
         moments = moments_of(stages, looks)
         logits = np.empty((len(moments), 0))
         if draws:
             before = [stage for _, stage in moments[1:]]
-            logits = made_up_logits(initial.numpy(), before, seed, learns=policy == "global")
+            logits = made_up_logits(initial.numpy(), before, seed, learns=policy != "noise")
         run.create(experiment)
         run.write_metrics(
             [
@@ -97,6 +107,8 @@ def make_run():
                 "order": np.argsort(-logits[-1], kind="stable").tolist() if logits.size else initial.tolist(),
             }
         )
+        if policy == "image":
+            run.write_own_orders(made_up_images(grid, seed))
         if sample:
             run.write_sample(
                 torch.arange(4 * rows * columns, dtype=torch.uint8).view(1, 2 * rows, 2 * columns)

@@ -18,9 +18,12 @@ from scipy.stats import kendalltau
 
 from reorder.report import page
 from reorder.report.figures import Picture
+from reorder.report.page_images import own_images
 from reorder.report.result_tables import orders_table, runs_table
 from reorder.report.results import collect
 from reorder.report.tables import Number, Table
+from reorder.report.write import write_report
+from reorder.runs.read_images import ReadImages
 
 TABLE = Table(
     "accuracy",
@@ -75,15 +78,27 @@ def named(data, kind):
     return next(run for run in data["runs"] if run["kind"] == kind)
 
 
-def orders_of(run):
-    """The orders of a run's frames."""
+def orders_of(run, key="orders"):
+    """The orders of a run's frames, or of its images."""
     patches = math.prod(run["grid"])
-    flat = np.frombuffer(base64.b64decode(run["orders"]), "u1" if patches <= 256 else "<u2")
+    flat = np.frombuffer(base64.b64decode(run[key]), "u1" if patches <= 256 else "<u2")
     return flat.reshape(-1, patches).tolist()
 
 
+def pixels(uri):
+    image = Image.open(io.BytesIO(base64.b64decode(uri.removeprefix("data:image/png;base64,"))))
+    return np.asarray(image)
+
+
 def write(path, results, title="Orders", verdicts=(), tables=(), figures=()):
-    page.write_page(path, page.Page(title, verdicts, tables, figures, results))
+    own, _ = own_images(results)
+    page.write_page(path, page.Page(title, verdicts, tables, figures, results, own=own))
+
+
+def data_of(runs):
+    """What the page has of runs, and what it says that it leaves out."""
+    results = collect(runs).results
+    return page.page_data(page.Page("", [], [], [], results, own=own_images(results)[0]))
 
 
 @pytest.fixture
@@ -159,8 +174,57 @@ def test_an_image_that_runs_share_is_embedded_once(written):
         None,
     ]
     (uri,) = data["samples"]
-    image = Image.open(io.BytesIO(base64.b64decode(uri.removeprefix("data:image/png;base64,"))))
-    assert np.asarray(image).tolist() == np.arange(80).reshape(8, 10).tolist()
+    assert pixels(uri).tolist() == np.arange(80).reshape(8, 10).tolist()
+
+
+def test_images_with_orders_of_their_own_are_those_that_the_run_kept(tmp_path, make_run):
+    run = make_run(tmp_path / "image", policy="image")
+    data, notes = data_of([run])
+    (shown,) = data["runs"]
+    arrays = np.load(run.path / "own_orders.npz")
+    assert orders_of(shown, "own") == arrays["orders"].tolist()
+    pictures = [pixels(data["samples"][place]).tolist() for place in shown["images"]]
+    assert pictures == (np.arange(240).reshape(3, 8, 10) % 256).tolist()
+    start = np.argsort(run.policy().initial)
+    taus = [kendalltau(start, np.argsort(order)).statistic for order in arrays["orders"]]
+    assert shown["own_tau"] == pytest.approx(taus, abs=1e-3)
+    assert notes == []
+
+
+def test_runs_with_one_order_for_all_images_and_older_ones_have_none_of_their_own(tmp_path, make_run):
+    older = make_run(tmp_path / "older", policy="image")
+    (older.path / "own_orders.npz").unlink()
+    data, _ = data_of([make_run(tmp_path / "global"), make_run(tmp_path / "fixed", policy="none"), older])
+    assert [(run["images"], run["own"], run["own_tau"]) for run in data["runs"]] == [([], "", [])] * 3
+
+
+def test_images_that_runs_share_are_embedded_once_and_each_run_has_its_own_orders(tmp_path, make_run):
+    runs = [make_run(tmp_path / f"{seed}", policy="image", seed=seed, sample=True) for seed in range(3)]
+    data, _ = data_of(runs)
+    assert len(data["samples"]) == 3
+    assert [run["images"] for run in data["runs"]] == [[0, 1, 2]] * 3
+    assert [run["sample"] for run in data["runs"]] == [0, 0, 0]  # the first image of the three
+    assert len({run["own"] for run in data["runs"]}) == 3
+
+
+def test_a_damaged_file_of_own_orders_is_one_note_and_the_run_is_shown_without(tmp_path, make_run):
+    sound, damaged = (make_run(tmp_path / name, policy="image", seed=i) for i, name in enumerate("ab"))
+    (damaged.path / "own_orders.npz").write_bytes(b"junk")
+    report = write_report([sound, damaged], tmp_path / "report")
+    (note,) = (note for note in report.notes if "own_orders.npz" in note)
+    assert note.startswith(f"{damaged.path}: without the orders of its images: ")
+    assert "own_orders.npz is damaged: " in note
+    assert "\n" not in note
+    _, data = read(report.page)
+    assert [len(run["images"]) for run in data["runs"]] == [3, 0]
+
+
+def test_own_orders_of_another_grid_are_not_shown(tmp_path, make_run):
+    run, other = (make_run(tmp_path / f"{n}", policy="image", grid=(2, n)) for n in (3, 5))
+    run.write_own_orders(other.own_orders())
+    found, (note,) = own_images(collect([run]).results)
+    assert found == {}
+    assert note.endswith("own_orders.npz is of 10 patches, but the run reads (2, 3).")
 
 
 def test_orders_come_from_unrounded_logits_and_fine_grids_have_two_bytes(tmp_path, make_run):
@@ -289,6 +353,29 @@ def test_600_runs_stay_below_3_megabytes(tmp_path, make_run, seeds, epochs):
     assert (tmp_path / "index.html").stat().st_size < 3e6
     said = f"Player and curves have the first seed of every order: {600 // seeds} of 600 runs."
     assert said in reader.texts["p"]
+
+
+def test_hundreds_of_runs_with_images_of_their_own_have_fewer_of_them(tmp_path, make_run):
+    """200 runs on two datasets of photographs, which do not compress."""
+    made = [make_run(tmp_path / f"{i}", "image", grid=(14, 14), seed=i, sample=True) for i in range(2)]
+    noise = np.random.default_rng(0)
+    for run in made:
+        images = torch.from_numpy(noise.integers(0, 256, (12, 3, 224, 224), np.uint8))
+        orders = np.stack([noise.permutation(196) for _ in range(12)])
+        run.write_own_orders(ReadImages.of(images, torch.from_numpy(orders)))
+    results = [
+        result._replace(order=f"{result.order} {result.seed} {number}")
+        for result in collect(made).results
+        for number in range(100)
+    ]
+    write(tmp_path / "index.html", results)
+    reader, data = read(tmp_path / "index.html")
+    (shown,) = {len(run["images"]) for run in data["runs"]}
+    assert 3 <= shown < 12
+    assert len(data["samples"]) == 1 + 2 * shown
+    note = f"Of images with orders of their own, the player has the first {shown} of every run."
+    assert note in reader.texts["p"]
+    assert (tmp_path / "index.html").stat().st_size < 2.5e6
 
 
 def test_a_table_too_long_for_the_page_is_said_to_be_a_file(tmp_path, make_run):

@@ -1,5 +1,7 @@
 """The page in a real browser: what it shows is what Python says, by mouse and by keyboard."""
 
+import base64
+import io
 import os
 import shutil
 from pathlib import Path
@@ -8,11 +10,13 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
+from PIL import Image
 from scipy.stats import kendalltau
 
 from reorder.cli import app
 from reorder.report import page
 from reorder.report.figures import Picture
+from reorder.report.page_images import own_images
 from reorder.report.results import collect
 from reorder.report.tables import Number, Table
 from reorder.report.write import write_report
@@ -50,6 +54,17 @@ def runs(tmp_path_factory, make_run):
         "fixed": make_run(root / "fixed", policy="none", order="row", grid=GRID, epochs=5),
         "other": make_run(root / "other", grid=(3, 5), epochs=20, seed=1),
     }
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory, make_run):
+    """A page of a run whose images have their own orders, and of one that has one order; and the first."""
+    root = tmp_path_factory.mktemp("own")
+    run = make_run(root / "image", policy="image", grid=GRID, epochs=EPOCHS, sample=True)
+    results = collect([run, make_run(root / "fixed", policy="none", grid=GRID, epochs=5)]).results
+    shown = page.Page("Orders", [], [], [], results, own=own_images(results)[0])
+    page.write_page(root / "index.html", shown)
+    return root / "index.html", run
 
 
 @pytest.fixture(scope="module")
@@ -286,6 +301,107 @@ def test_a_fixed_order_is_shown_and_said_not_to_move(opened, runs):
     assert tab.locator("#path image").count() == 0  # it has no sample
     learned(tab)
     assert tab.locator("#path image").count() == 1
+
+
+def expect_image(tab, run, number):
+    """The path over the picture of an image, the map and both tracked patches are those of the image."""
+    order = np.load(run.path / "own_orders.npz")["orders"][number - 1]
+    slot_of = np.argsort(order).tolist()
+    shown = tab.get_attribute("#path polyline", "points").split()
+    points = [(patch % GRID[1] + 0.5, patch // GRID[1] + 0.5) for patch in order]
+    assert [tuple(map(float, point.split(","))) for point in shown] == points
+    assert (
+        picture(tab).tolist() == (np.arange(168) + 168 * (number - 1)).reshape(12, 14).astype("u1").tolist()
+    )
+    assert [int(text) for text in tab.locator("#map [role=gridcell]").all_inner_texts()] == slot_of
+    letters = {name: tab.locator(f"#map [role=gridcell].{name}").get_attribute("data-patch") for name in "ab"}
+    for name, patch in letters.items():
+        assert tab.inner_text(f"#at-{name}") == str(slot_of[int(patch)])
+        assert tab.get_attribute(f"#strip .head.{name}", "data-slot") == str(slot_of[int(patch)])
+    assert tab.inner_text("#at-image") == f"{number} of 3"
+    assert tab.get_attribute("#image", "aria-valuetext") == f"image {number} of 3"
+    assert tab.get_attribute("#path", "aria-label").startswith(f"Reading path over image {number} of 3, from")
+    assert tab.get_attribute("#strip", "aria-label").startswith(f"Image {number} of 3: patch A is in slot")
+    assert tab.inner_text("#map-heading") == f"Slot of each patch of image {number}"
+    tau = kendalltau(slot_of, np.argsort(order_at(run, 0))).statistic
+    assert float(tab.inner_text("#at-tau").replace("\N{MINUS SIGN}", "-")) == pytest.approx(tau, abs=6e-4)
+
+
+def picture(tab):
+    """The pixels of the image that the path is drawn over."""
+    uri = tab.get_attribute("#path image", "href")
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(uri.removeprefix("data:image/png;base64,")))))
+
+
+def test_an_image_is_shown_in_the_order_that_it_has_of_its_own(opened, own):
+    path, run = own
+    tab = opened(path=path)
+    assert tab.inner_text("#at-image") == "all"
+    expect_moment(tab, run, LAST)  # the order of the logits that all images share
+    tab.get_by_label("Image", exact=True).fill("2")
+    expect_image(tab, run, 2)
+    assert tab.is_disabled("#moment")
+    tab.locator("#map [role=gridcell]").nth(9).click()
+    expect_image(tab, run, 2)
+    tab.locator("#image").fill("0")
+    assert tab.inner_text("#map-heading") == "Logits, with the slot of each patch"
+    assert tab.get_attribute("#path", "aria-label").startswith("Reading path over a sample image")
+    tab.locator("#moment").fill("0")
+    assert tab.inner_text("#at-epoch") == f"0 of {EPOCHS}"
+
+
+def test_arrow_keys_go_from_image_to_image(opened, own):
+    path, run = own
+    tab = opened(path=path)
+    tab.focus("#image")
+    for key, number in (("ArrowRight", 1), ("ArrowRight", 2), ("End", 3), ("ArrowLeft", 2)):
+        tab.keyboard.press(key)
+        expect_image(tab, run, number)
+    tab.keyboard.press("Home")
+    assert tab.inner_text("#at-image") == "all"
+    expect_moment(tab, run, LAST)
+
+
+def test_play_shows_one_image_after_another_once_one_is_chosen(opened, own):
+    path, run = own
+    tab = opened(path=path)
+    tab.clock.install()
+    tab.locator("#image").fill("1")
+    tab.click("#play")
+    tab.clock.run_for(1600)
+    expect_image(tab, run, 2)
+    tab.clock.run_for(60_000)
+    expect_image(tab, run, 3)
+    assert tab.inner_text("#play").strip() == "Play"
+    tab.click("#play")  # from the first image again
+    expect_image(tab, run, 1)
+    tab.locator("#image").fill("0")  # which pauses
+    tab.click("#play")
+    assert tab.input_value("#moment") == "0"
+
+
+def test_images_cannot_be_chosen_in_a_run_with_one_order_for_all(opened, own):
+    path, _ = own
+    tab = opened(path=path)
+    assert tab.is_visible("#image")
+    tab.locator("#image").fill("2")
+    choose(tab, "spiral, fixed, seed 0")
+    assert not tab.is_visible("#image")
+    assert not tab.is_visible("#at-image")
+    assert tab.get_attribute("#path", "aria-label").startswith("Reading path over a sample image")
+    assert tab.inner_text("#map-heading") == "Slot of each patch"
+    choose(tab, "each image's own")
+    assert (tab.is_visible("#image"), tab.inner_text("#at-image")) == (True, "all")
+    assert not opened().is_visible("#image")  # and not on a page without such a run
+
+
+@pytest.mark.parametrize(("name", "size"), [("phone-images", PHONE), ("desktop-images", DESKTOP)])
+def test_the_player_of_images_fits_the_screen(opened, own, name, size):
+    tab = opened(size, own[0])
+    tab.locator("#image").fill("2")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= size[0]
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    tab.locator("#player").screenshot(path=SCREENSHOTS / f"{name}.png")
 
 
 def test_the_control_is_said_to_learn_nothing(opened, tmp_path, make_run):

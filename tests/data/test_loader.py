@@ -12,6 +12,7 @@ import torch
 from reorder.config import Data
 from reorder.data import loader as loading
 from reorder.data.datasets import Kept, load_dataset
+from reorder.data.inputs import normalised, pixels_of
 from reorder.data.loader import Loader
 
 
@@ -39,6 +40,12 @@ def test_batches_are_normalised_by_imagenets_pixels(folder):
     expected = (raw / 255 - mean[:, None, None]) / deviation[:, None, None]
     assert torch.allclose(images[3], expected, atol=1e-5)
     assert [part[0].tolist() for part in rest] == [[4]]
+
+
+def test_every_pixel_is_found_again_in_what_was_normalised():
+    images = torch.arange(256, dtype=torch.uint8).expand(2, 3, 1, 256)
+    mean, deviation = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])
+    assert torch.equal(pixels_of(normalised(images, mean, deviation), mean, deviation), images)
 
 
 def test_workers_change_nothing_and_leave_the_runs_generator_alone(folder):

@@ -155,6 +155,31 @@ def _policy(random: Random, run: Path) -> Damaged:
     return f"{key}: {kind}", EITHER if kind == "more" else SAID
 
 
+def _own_orders(random: Random, run: Path) -> Damaged:
+    """The orders of two images of 2x2 patches."""
+    path = run / "own_orders.npz"
+    images, orders = np.zeros((2, 8, 8), np.uint8), np.array([[0, 1, 2, 3], [3, 2, 1, 0]])
+    wrongs: dict[str, dict[str, np.ndarray]] = {
+        "floats": {"images": images / 2, "orders": orders},
+        "four colours": {"images": np.zeros((2, 8, 8, 4), np.uint8), "orders": orders},
+        "no pixels": {"images": images[:, :0], "orders": orders},
+        "another count": {"images": images[:1], "orders": orders},
+        "no image": {"images": images[:0], "orders": orders[:0]},
+        "another grid": {"images": images, "orders": orders[:, :2] % 2},
+        "a patch twice": {"images": images, "orders": orders // 2},
+        "no orders": {"images": images},
+        "objects": {"images": images, "orders": np.array([{"a": 1}], dtype=object)},
+    }
+    kind = random.choice([*wrongs, "bytes", "bomb"])
+    if kind == "bytes":
+        what, damaged = damage_bytes(random, _npz({"images": images, "orders": orders}))
+        path.write_bytes(damaged)
+        return what, EITHER
+    bomb = {"images": np.zeros((2, 10**4, 10**4), np.uint8), "orders": orders}
+    path.write_bytes(_npz(wrongs.get(kind, bomb), compressed=kind == "bomb"))
+    return kind, SAID
+
+
 def _npy(array: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, array)
@@ -336,6 +361,7 @@ FILES: dict[str, Callable[[Random, Path], Damaged]] = {
     "summary.json": _summary,
     "metrics.jsonl": _metrics,
     "policy.npz": _policy,
+    "own_orders.npz": _own_orders,
     "correct.npy": _correct,
     "config.yaml": _config,
     "checkpoint": _checkpoint,

@@ -42,7 +42,11 @@ def _drawn_report(run: Path, out: Path) -> Any:
 
 
 USES = [
-    Use("report", ("config.yaml", "summary.json", "metrics.jsonl", "policy.npz", "correct.npy"), _report),
+    Use(
+        "report",
+        ("config.yaml", "summary.json", "metrics.jsonl", "policy.npz", "own_orders.npz", "correct.npy"),
+        _report,
+    ),
     Use("evaluate", ("config.yaml", "data.json", "checkpoint"), lambda run, out: command("evaluate", run)),
     Use(
         "compare",
@@ -177,7 +181,14 @@ def _planted(random: Random, run: Path, folder: Path) -> Case:
         "metrics.jsonl",
         "order.json",
     ]
-    names += ["policy.npz", "correct.npy", "sample.png", "checkpoints/latest", "figures/curves.png"]
+    names += [
+        "policy.npz",
+        "own_orders.npz",
+        "correct.npy",
+        "sample.png",
+        "checkpoints/latest",
+        "figures/curves.png",
+    ]
     for where in (folder / "report", run):
         for name in names:
             path = where / name

@@ -163,8 +163,8 @@ def test_looking_for_the_width_draws_nothing_and_changes_no_mode():
         (
             nn.Linear(8, 8),
             {"window": 2},
-            "unknown option 'window' of a module as backbone; choose from positions, pixel_norm, readout, "
-            "width",
+            "unknown option 'window' of a module as backbone; "
+            "choose from positions, pixel_norm, readout, width",
         ),
         ("hf:gpt3", {}, r"hf:gpt3 is not a model type \(gptj, gpt2, .*\), a config.json or OWNER/NAME"),
         ("hf:gpt2", {"hidden_sise": 3}, "hf:gpt2: unknown option 'hidden_sise'; choose .* hidden_size"),

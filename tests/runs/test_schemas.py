@@ -45,7 +45,10 @@ def run(tmp_path):
     return make_run(tmp_path / "bad", "column", "global")
 
 
-@pytest.mark.parametrize("name", ["summary.json", "metrics.jsonl", "policy.npz", "correct.npy", "prior.json"])
+@pytest.mark.parametrize(
+    "name",
+    ["summary.json", "metrics.jsonl", "policy.npz", "own_orders.npz", "correct.npy", "prior.json"],
+)
 @pytest.mark.parametrize("content", NO_JSON)
 def test_what_is_not_such_a_file_at_all_is_named(run, name, content):
     if (name, content) == ("metrics.jsonl", b""):
@@ -146,6 +149,29 @@ def test_a_policy_of_another_grid_is_not_shown(tmp_path, run):
     found, (note,) = policies(collect([run]).results)
     assert found == []
     assert "policy.npz is of 4 patches, but the run reads" in note
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong", "said"),
+    [
+        ("images", np.zeros((2, 8, 8)), '"images" must be an array .* of uint8, found float64'),
+        ("images", np.zeros((2, 8, 8, 4), np.uint8), r"found uint8 of shape \(2, 8, 8, 4\)"),
+        ("images", np.zeros((2, 0, 8), np.uint8), r"found uint8 of shape \(2, 0, 8\)"),
+        ("images", np.zeros((3, 8, 8), np.uint8), '"orders" are of 2 images, but there are 3'),
+        ("orders", np.array([0, 1, 2, 3]), '"orders" must be an array of 2 dimensions'),
+        ("orders", np.array([[0.0, 1, 2, 3]] * 2), "found float64"),
+        ("orders", np.array([[0, 1, 2, 3], [0, 1, 1, 3]]), "of image 2 does not name each of 4 patches once"),
+        ("orders", None, 'lacks "orders"'),
+    ],
+)
+def test_images_without_a_sound_order_of_their_own_are_refused(tmp_path, key, wrong, said):
+    sound = {"images": np.zeros((2, 8, 8), np.uint8), "orders": np.array([[0, 1, 2, 3], [3, 2, 1, 0]])}
+    path = tmp_path / "own_orders.npz"
+    np.savez(path, **sound)
+    assert RunDir(tmp_path).own_orders().orders.tolist() == [[0, 1, 2, 3], [3, 2, 1, 0]]
+    changed = {name: value for name, value in (sound | {key: wrong}).items() if value is not None}
+    np.savez(path, **changed)
+    assert re.search(said, told(path))
 
 
 def test_an_order_of_unknown_origin_can_be_reported(tmp_path):

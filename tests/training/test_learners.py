@@ -1,5 +1,6 @@
 """Learners in the engine: batches in parts, what a run refuses, and why the demo's row-major is at chance."""
 
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from reorder.orders.distances import kendall_tau
 from reorder.orders.files import load_order
 from reorder.report.evaluation import evaluate_run
 from reorder.report.own_orders import write_own_orders
+from reorder.report.write import write_report
 from reorder.runs.directory import RunDir
 from reorder.training.loop import train
 from reorder.training.setup import setup
@@ -96,16 +98,24 @@ def test_until_it_learns_a_run_of_own_orders_is_that_of_one_order_to_the_bit(tmp
     assert found[0] == found[1]
 
 
-@pytest.mark.slow
-def test_own_orders_are_loaded_predicted_with_evaluated_and_drawn(tmp_path):
-    """A model whose images have their own orders is right where its run was, wherever it goes."""
-    directory = RunDir(tmp_path / "run")
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """A run whose images have their own orders."""
+    directory = RunDir(tmp_path_factory.mktemp("own") / "run")
     order = Order(scan="random", policy="image", warmup_fraction=0, policy_fraction=0.8, learning_rate=0.05)
     base = experiment(ema=0.7)
-    summary = train(replace(base, order=order, model=replace(base.model, patch_size=2)), directory, QUIET)
+    train(replace(base, order=order, model=replace(base.model, patch_size=2)), directory, QUIET)
+    return directory
+
+
+@pytest.mark.slow
+def test_own_orders_are_loaded_predicted_with_evaluated_and_drawn(own, tmp_path):
+    """A model whose images have their own orders is right where its run was, wherever it goes."""
+    directory = RunDir(shutil.copytree(own.path, tmp_path / "run"))
+    summary = directory.summary()
     assert -1 <= summary["own_orders_tau"] < 0.99
     assert -0.1 < summary["own_orders_by_class"] < 1
-    model, truth = reorder.load(directory.path), load_dataset(base.data, (8, 8)).validation
+    model, truth = reorder.load(directory.path), load_dataset(experiment().data, (8, 8)).validation
     pixels = torch.stack([truth.read(index) for index in range(len(truth))]).expand(-1, 3, -1, -1)
     right = model.probabilities(pixels).argmax(1) == truth.labels
     assert right.numpy().tolist() == directory.correct().tolist()
@@ -123,9 +133,38 @@ def test_own_orders_are_loaded_predicted_with_evaluated_and_drawn(tmp_path):
 
 
 @pytest.mark.slow
-def test_one_order_is_not_drawn_for_every_image(tmp_path):
+def test_a_run_keeps_its_first_images_with_the_orders_that_its_model_reads_them_in(own, tmp_path):
+    kept = own.own_orders()
+    truth = load_dataset(experiment().data, (8, 8)).validation
+    assert kept.images.tolist() == [truth.read(index)[0].tolist() for index in range(12)]
+    copy = RunDir(shutil.copytree(own.path, tmp_path / "run"))
+    where, _ = write_own_orders(copy, 12)  # by the model of the checkpoint
+    orders = [load_order(where / f"image-{number}.json").order.tolist() for number in range(12)]
+    assert kept.orders.tolist() == orders
+    assert len({tuple(order) for order in orders}) > 1
+
+
+@pytest.mark.slow
+def test_damaged_own_orders_are_named_in_a_report_that_goes_on_without_them(own, tmp_path):
+    copy = RunDir(shutil.copytree(own.path, tmp_path / "run"))
+    whole = (copy.path / "own_orders.npz").read_bytes()
+    (copy.path / "own_orders.npz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"own_orders\.npz is damaged: [^\n]*; remove summary\.json and"):
+        copy.own_orders()
+    report = write_report([copy], tmp_path / "report")
+    (note,) = (note for note in report.notes if "own_orders.npz" in note)
+    assert note.startswith(f"{copy.path}: without the orders of its images: ")
+    assert report.page.exists()
+    (copy.path / "summary.json").unlink()
+    train(copy.experiment(), copy, QUIET)  # as the note says
+    assert (copy.path / "own_orders.npz").read_bytes() == whole
+
+
+@pytest.mark.slow
+def test_one_order_is_neither_kept_nor_drawn_for_every_image(tmp_path):
     directory = RunDir(tmp_path / "run")
     train(experiment(epochs=1), directory, QUIET)
+    assert directory.own_orders() is None
     with pytest.raises(ValueError, match="reads all images in one order; see: reorder order show"):
         write_own_orders(directory, 2)
 

@@ -40,6 +40,12 @@ def normalised(images: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
     return images.float().mul_(scale[:, None, None]).add_(shift[:, None, None])
 
 
+def pixels_of(images: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+    """The pixels (b, C, H, W), uint8, of normalised images."""
+    shown = images * deviation[:, None, None] + mean[:, None, None]
+    return (255 * shown).round().clamp(0, 255).to(torch.uint8)
+
+
 def _opened(image: Any) -> Path | Image.Image:
     """What a transform takes: a path as such, pixels as an image of Pillow's."""
     if isinstance(image, str):

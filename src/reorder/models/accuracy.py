@@ -97,19 +97,23 @@ def evaluate_loader(
 class Seen(NamedTuple):
     """The first validation images of a process."""
 
-    images: Tensor  # (n, C, H, W), as the model reads them
+    images: Tensor  # (k, C, H, W), as the model reads them: the first k of the n
     labels: Tensor  # (n,)
     orders: Tensor  # (n, N): in which each is read
 
 
 @torch.no_grad()
-def own_orders(model: Classifier, loader: Loader, own: OwnOrders, device: torch.device, most: int) -> Seen:
-    """The orders that a model reads its first validation images in, at most so many."""
-    batches = []
+def own_orders(
+    model: Classifier, loader: Loader, own: OwnOrders, device: torch.device, most: int, kept: int = 0
+) -> Seen:
+    """The orders that a model reads its first validation images in, at most so many; some images are kept."""
+    batches, count = [], 0
     for _, images, labels in loader.validate():
         order = model.tokens.in_order(images.to(device), own)[1]
         assert isinstance(order, Tensor)
-        batches.append((images, labels, order.cpu()))
-        if sum(len(labels) for _, labels, _ in batches) >= most:
+        first = images[: max(0, kept - count)].clone()  # a view would hold the whole batch in memory
+        batches.append((first, labels, order.cpu()))
+        count += len(labels)
+        if count >= most:
             break
     return Seen(*(torch.cat(columns)[:most] for columns in zip(*batches, strict=True)))

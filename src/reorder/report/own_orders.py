@@ -4,10 +4,10 @@ import math
 from pathlib import Path
 
 import numpy as np
-import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from reorder.data.inputs import pixels_of
 from reorder.models.accuracy import own_orders
 from reorder.orders.distances import agreement
 from reorder.orders.files import save_order
@@ -32,15 +32,14 @@ def write_own_orders(directory: RunDir, count: int) -> tuple[Path, float]:
             f"{directory.path} reads all images in one order; see: reorder order show "
             f"{directory.path / 'order.json'}"
         )
-    images, _, orders = own_orders(run.model, run.loader, run.own, run.world.device, count)
+    images, _, orders = own_orders(run.model, run.loader, run.own, run.world.device, count, kept=count)
     where = directory.path / "evaluations" / "orders"
     where.mkdir(parents=True, exist_ok=True)
     for number, order in enumerate(orders):
         about = {"run": directory.path.name, "validation_image": number}
         save_order(where / f"image-{number}.json", order, run.model.grid, about)
-    mean, deviation = run.loader.dataset.inputs.mean, run.loader.dataset.inputs.deviation
-    shown = images * torch.tensor(deviation)[:, None, None] + torch.tensor(mean)[:, None, None]
-    save_figure(paths_figure(shown.clamp(0, 1), orders, run.model.grid), where / "orders.png")
+    shown = pixels_of(images, run.loader.dataset.mean, run.loader.dataset.deviation) / 255
+    save_figure(paths_figure(shown, orders, run.model.grid), where / "orders.png")
     return where, agreement(orders)
 
 

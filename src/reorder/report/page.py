@@ -1,8 +1,7 @@
 """The page of a report, in one file that needs no network: verdict, figures, tables, player, curves."""
 
-import base64
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +14,10 @@ from reorder.orders.distances import kendall_tau
 from reorder.orders.policy import PlackettLuce
 from reorder.report.evolution import tracked_patches
 from reorder.report.figures import Picture
+from reorder.report.page_images import NO_IMAGES, OwnImages, base64_of, most_images, packed, png_uri
 from reorder.report.results import Result, by_order, policy_of, rank
 from reorder.report.tables import Number, Table, numeric_columns, varied_columns
+from reorder.runs.directory import RunDir
 
 # N patches, M moments of a run
 
@@ -41,6 +42,7 @@ class Page(NamedTuple):
     results: Sequence[Result]
     track: Sequence[tuple[int, int]] = ()  # cells; the player follows the first two
     group: str = ""  # the model and data that the player opens with
+    own: Mapping[Path, OwnImages] = {}  # of run directories whose images have orders of their own
 
 
 def write_page(path: Path, page: Page) -> None:
@@ -69,14 +71,6 @@ def write_page(path: Path, page: Page) -> None:
     replace_file(path, text)
 
 
-def png_uri(content: bytes) -> str:
-    return f"data:image/png;base64,{_base64(content)}"
-
-
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode()
-
-
 def lead(results: Sequence[Result]) -> str:
     """What is compared, in a sentence."""
     ranked = sorted(results, key=rank)
@@ -97,7 +91,7 @@ def _some(names: list[str], what: str) -> str:
 def page_data(page: Page) -> tuple[dict[str, Any], list[str]]:
     """What curves and player show, and notes on what they leave out.
 
-    A sample image is stored once however many runs share it.
+    An image is stored once however many runs share it.
     """
     results, notes = sorted(page.results, key=rank), []
     if len(results) > MOST_RUNS:
@@ -109,21 +103,30 @@ def page_data(page: Page) -> tuple[dict[str, Any], list[str]]:
     size = sum(_frame_bytes(result) for result in results if result.learns)
     moments = min(MOST_MOMENTS, max(2, FRAME_BYTES // max(1, size)))
     step = math.ceil(2 * sum(len(result.metrics) for result in results) / CURVE_VALUES)
+    own = [page.own.get(result.run.path, NO_IMAGES) for result in results]
+    images = most_images(own)
+    if any(len(each.uris) > images for each in own):
+        notes.append(f"Of images with orders of their own, the player has the first {images} of every run.")
     samples: dict[str, int] = {}
     found = []
-    for result in results:
+    for result, kept in zip(results, [each.first(images) for each in own], strict=True):
         try:
-            data = player_data(result, page.track, moments) | curve_data(result, max(1, step))
+            data = player_data(result, page.track, moments, kept.orders) | curve_data(result, max(1, step))
         except ValueError as error:
             notes.append(f"Without curves and player: {error}.")
             continue
-        picture = result.run.path / "sample.png"
-        try:
-            uri = png_uri(picture.read_bytes())
-        except OSError:  # older runs have none
-            uri = None
-        found.append(data | {"sample": None if uri is None else samples.setdefault(uri, len(samples))})
+        uri = sample_uri(result.run)
+        sample = None if uri is None else samples.setdefault(uri, len(samples))
+        places = [samples.setdefault(uri, len(samples)) for uri in kept.uris]
+        found.append(data | {"sample": sample, "images": places})
     return {"runs": found, "samples": list(samples), "first": _first(found, page.group)}, notes
+
+
+def sample_uri(run: RunDir) -> str | None:
+    try:
+        return png_uri((run.path / "sample.png").read_bytes())
+    except OSError:  # older runs have none
+        return None
 
 
 def _first(found: list[dict[str, Any]], group: str) -> int:
@@ -153,11 +156,14 @@ def curve_data(result: Result, step: int) -> dict[str, Any]:
     }
 
 
-def player_data(result: Result, track: Sequence[tuple[int, int]], most: int) -> dict[str, Any]:
+def player_data(
+    result: Result, track: Sequence[tuple[int, int]], most: int, own: np.ndarray = NO_IMAGES.orders
+) -> dict[str, Any]:
     """A run's order at the moments that are shown, `at` so many epochs; one that does not move has its last.
 
     Moments between which nothing moved share a frame; `frame[moment]` says which. Orders are the policy's own
-    modes, and go as bytes; logits are quantised to bytes from `low` to `high`.
+    modes, and go as bytes; logits are quantised to bytes from `low` to `high`. If images have orders of their
+    own, `own` are those of some (n, N) at the end.
     """
     patches = math.prod(result.grid)
     if patches > MOST_PATCHES:
@@ -165,9 +171,10 @@ def player_data(result: Result, track: Sequence[tuple[int, int]], most: int) -> 
     history = policy_of(result)
     kept = kept_moments(history.logits, most)
     logits, frame = distinct(history.logits[kept])
+    initial = torch.from_numpy(history.initial)
     orders = [PlackettLuce(torch.from_numpy(values)).mode() for values in logits if logits.size]
-    orders = orders or [torch.from_numpy(history.initial)]  # of a fixed order
-    tau = [kendall_tau(order, torch.from_numpy(history.initial)) for order in orders]
+    orders = orders or [initial]  # of a fixed order
+    tau = [kendall_tau(order, initial) for order in orders]
     low, high = (float(limit) for limit in (logits.min(), logits.max())) if logits.size else (0.0, 0.0)
     shades = np.round(255 * (logits.astype(float) - low) / ((high - low) or 1)).astype(np.uint8)
     return {
@@ -183,10 +190,12 @@ def player_data(result: Result, track: Sequence[tuple[int, int]], most: int) -> 
         "temperature": [rounded(value, 3) for value in history.temperatures[kept].tolist()],
         "tau": [rounded(tau[number], 3) for number in frame],
         "frame": frame,
-        "orders": _base64(np.stack(orders).astype("u1" if patches <= 256 else "<u2").tobytes()),
-        "logits": _base64(shades.tobytes()),
+        "orders": packed(np.stack(orders)),
+        "logits": base64_of(shades.tobytes()),
         "low": rounded(low, 4),
         "high": rounded(high, 4),
+        "own": packed(own),
+        "own_tau": [rounded(kendall_tau(torch.from_numpy(order), initial), 3) for order in own],
         "tracked": (tracked_patches(history.initial, result.grid, track) * 2)[:2],
     }
 

@@ -17,6 +17,7 @@ from reorder.report.comparisons import Compared, compare
 from reorder.report.evolution import check_cells, tracked_patches
 from reorder.report.figures import Picture
 from reorder.report.page import Page, write_page
+from reorder.report.page_images import own_images
 from reorder.report.policy_figures import evolution_figure
 from reorder.report.prior_figures import Prior, compressibility_figure, prior_notes, read_prior
 from reorder.report.result_tables import (
@@ -131,8 +132,8 @@ def report_tables(
 def write_report(runs: list[RunDir], directory: Path, options: Options | None = None) -> Report:
     """Write verdict, tables, figures and a self-contained page.
 
-    Everything is made from small files: config.yaml, summary.json, metrics.jsonl, correct.npy, policy.npz and
-    evaluations/sensitivity.csv.
+    Everything is made from small files: config.yaml, summary.json, metrics.jsonl, correct.npy, policy.npz,
+    own_orders.npz and evaluations/sensitivity.csv.
     """
     options = options or Options()
     results, notes = collect(runs)
@@ -140,9 +141,10 @@ def write_report(runs: list[RunDir], directory: Path, options: Options | None = 
     groups = groups_of(results, compared.pairs)
     learned, without_policy = policies(results)
     drawn, not_drawn = policies_to_draw(learned)
+    own, without_images = own_images(results)
     priors = {path: read_prior(path) for path in options.priors}
     notes += without_policy + check_cells(options.track, sorted({each.grid for each in results}))
-    notes += not_drawn + prior_notes(results, priors)
+    notes += without_images + not_drawn + prior_notes(results, priors)
     overview = result_pictures(results, compared.pairs, groups, list(priors.values()))
     tables = report_tables(results, compared, learned, options.radius, notes)
     for table in tables:
@@ -158,7 +160,7 @@ def write_report(runs: list[RunDir], directory: Path, options: Options | None = 
     verdicts = [" ".join(main.sentences), *(group.sentences[0] for group in groups if group is not main)]
     path = directory / "index.html"
     about = f"{main.model} on {main.data}"
-    write_page(path, Page("Orders compared", verdicts, tables, overview, results, options.track, about))
+    write_page(path, Page("Orders compared", verdicts, tables, overview, results, options.track, about, own))
     return Report(path, verdicts, tables, notes)
 
 

@@ -9,6 +9,7 @@ correct.npy     one bool per validation image
 prior.json      with order.scan=prior, the measurements that chose the scan
 summary.json    results; written last, so that its presence says the run is finished
 sample.png      one validation image, for drawings
+own_orders.npz  with order.policy=image, some validation images and the order that each is read in
 order.json      the order to use at test time
 figures/        drawings of the above
 report/         the run and those it is compared with
@@ -31,7 +32,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
@@ -51,6 +51,7 @@ from reorder.orders.disk import (
 )
 from reorder.orders.schema import Unreadable
 from reorder.runs.paths import check_run
+from reorder.runs.read_images import ReadImages, picture_of
 from reorder.runs.schemas import read
 
 LOCK = ".lock"
@@ -249,9 +250,20 @@ class RunDir:
 
     def write_sample(self, image: Tensor) -> None:
         """Keep an image, uint8 (C, H, W), to draw orders on."""
-        pixels = image[0] if len(image) == 1 else image[:3].permute(1, 2, 0)
         with replacing(self.path / "sample.png") as file:
-            Image.fromarray(pixels.numpy()).save(file, format="PNG")
+            picture_of(image).save(file, format="PNG")
+
+    def own_orders(self) -> ReadImages | None:
+        """Some images and the orders they have of their own; None of a run without, or of an older one."""
+        path = self.path / "own_orders.npz"
+        if not path.exists():
+            return None
+        arrays = read(path)
+        return ReadImages(**{key: arrays[key] for key in ReadImages._fields})
+
+    def write_own_orders(self, kept: ReadImages) -> None:
+        with replacing(self.path / "own_orders.npz") as file:
+            np.savez_compressed(file, images=kept.images, orders=kept.orders)
 
     def save_checkpoint(self, step: int, checkpoint: Checkpoint, keep: int) -> None:
         """Write a checkpoint as a whole directory, point `latest` at it, and drop all but the newest.

@@ -39,7 +39,7 @@ from reorder.orders.schema import (
 
 # M moments of a run, N patches, n images
 
-LARGEST_POLICY = 2**27  # bytes; 300 epochs of 4,096 patches have 6 million
+LARGEST_ARRAYS = 2**27  # bytes; the policy of 300 epochs of 4,096 patches has 6 million
 
 DATA = {
     "classes": list_of(TEXT),
@@ -84,6 +84,17 @@ POLICY = {
     "temperatures": array(FLOATS, 1),
     "logits": array(FLOATS, 2),
     "initial": array((np.int64,), 1),
+}
+OWN_ORDERS = {
+    "images": Rule(
+        "an array (n, H, W) or (n, H, W, 3) of uint8",
+        lambda value: (
+            any(array((np.uint8,), dimensions).holds(value) for dimensions in (3, 4))
+            and value.shape[3:] in ((), (3,))
+            and value.size > 0
+        ),
+    ),
+    "orders": array((np.int64,), 2),
 }
 CORRECT = Rule(
     "an array (n,) of bool, n > 0",
@@ -188,13 +199,17 @@ def _metrics(path: Path) -> Any:
     return lines
 
 
-def _policy(path: Path) -> Any:
+def _arrays(path: Path) -> dict[str, Any]:
     with ZipFile(path) as archive:
         unpacked = sum(file.file_size for file in archive.infolist())
-    if unpacked > LARGEST_POLICY:
-        raise ValueError(f"it unpacks to {unpacked} bytes, more than the limit of {LARGEST_POLICY}")
+    if unpacked > LARGEST_ARRAYS:
+        raise ValueError(f"it unpacks to {unpacked} bytes, more than the limit of {LARGEST_ARRAYS}")
     with np.load(path) as arrays:
-        found = dict(arrays)
+        return dict(arrays)
+
+
+def _policy(path: Path) -> Any:
+    found = _arrays(path)
     check(found, POLICY)
     moments, patches = found["logits"].shape
     for key in ("epochs", "stages", "temperatures"):
@@ -205,6 +220,17 @@ def _policy(path: Path) -> Any:
         raise ValueError(f'"logits" are of {patches} patches, "initial" of {len(found["initial"])}')
     if (found["epochs"] < 0).any():
         raise ValueError('"epochs" must not be negative')
+    return found
+
+
+def _own_orders(path: Path) -> Any:
+    found = _arrays(path)
+    check(found, OWN_ORDERS)
+    images, (orders, patches) = len(found["images"]), found["orders"].shape
+    if orders != images:
+        raise ValueError(f'"orders" are of {orders} images, but there are {images}')
+    for place, order in enumerate(found["orders"].tolist(), start=1):
+        check_order(order, patches, f'"orders" of image {place}')
     return found
 
 
@@ -270,6 +296,7 @@ FILES: dict[str, tuple[Callable[[Path], Any], str]] = {  # how each is read, and
     "summary.json": (_summary, "remove it and continue the run, which writes it again"),
     "metrics.jsonl": (_metrics, AGAIN),
     "policy.npz": (_policy, AGAIN),
+    "own_orders.npz": (_own_orders, AGAIN),
     "correct.npy": (checked_by(CORRECT, np.load), AGAIN),
     "prior.json": (checked_by(PRIOR), "remove it to have it measured again"),
     "drawn prior": (_drawn_prior, "give what `reorder prior` wrote"),

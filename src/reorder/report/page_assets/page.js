@@ -80,7 +80,8 @@ function measure() {
 // ---- player ----
 
 // A moment is a state of the policy that was kept: before training, after every epoch, and many while it learns.
-const player = { run: null, moment: 0, tracked: [0, 0], orders: [], logits: null, slots: [], timer: null };
+// `image` counts from 1 those that are shown in the order they have of their own at the end; 0 is the order of all.
+const player = { run: null, moment: 0, image: 0, tracked: [0, 0], orders: [], logits: null, slots: [], own: [], ownSlots: [], timer: null };
 const grouped = Object.entries(group(runs));
 
 function group(list) {
@@ -94,16 +95,25 @@ function frames(flat, patches) {
   return Array.from({ length: flat.length / patches }, (_, i) => Array.from(flat.subarray(i * patches, (i + 1) * patches)));
 }
 
+function unpacked(orders, patches) {
+  const flat = bytes(orders);
+  return frames(patches > 256 ? new Uint16Array(flat.buffer) : flat, patches);
+}
+
 function chooseRun(run) {
   pause();
   player.run = run;
+  player.image = 0;
   player.tracked = [...run.tracked];
-  const patches = run.grid[0] * run.grid[1], orders = bytes(run.orders), last = run.at.length - 1;
-  player.orders = frames(patches > 256 ? new Uint16Array(orders.buffer) : orders, patches);
+  const patches = run.grid[0] * run.grid[1], last = run.at.length - 1;
+  player.orders = unpacked(run.orders, patches);
   player.logits = run.logits ? frames(bytes(run.logits), patches) : null;
   player.slots = player.orders.map(inverse);
+  player.own = unpacked(run.own, patches);
+  player.ownSlots = player.own.map(inverse);
   $("moment").max = last;
-  $("moment").disabled = $("play").disabled = last === 0;
+  $("image").max = $("last-image").textContent = run.images.length;
+  $("images").hidden = $("image-item").hidden = run.images.length === 0;
   $("slot").max = patches - 1;
   $("slot").value = patches - 1; // what is read last is what a short memory sees
   $("reading").hidden = patches <= READABLE;
@@ -151,29 +161,49 @@ function buildMap(run) {
   }));
   player.cells = [...map.querySelectorAll("[role=gridcell]")];
   player.cells[player.tracked[0]].tabIndex = 0;
-  $("map-heading").textContent = run.logits ? "Logits, with the slot of each patch" : "Slot of each patch";
-  $("low").textContent = run.logits ? show(run.low, 2) : "last";
-  $("high").textContent = run.logits ? show(run.high, 2) : "first";
 }
 
 function goTo(moment) {
   player.moment = moment;
-  const { run, tracked } = player, frame = run.frame[moment], slots = player.slots[frame];
+  draw();
+}
+
+function goToImage(image) {
+  player.image = image;
+  goTo(player.run.at.length - 1); // images have their orders at the end
+}
+
+function draw() {
+  const { run, moment, image, tracked } = player, frame = run.frame[moment], last = run.at.length - 1;
+  const [order, slots] = image ? [player.own[image - 1], player.ownSlots[image - 1]] : [player.orders[frame], player.slots[frame]];
+  const logits = image ? null : player.logits?.[frame];
+  readOut(run, moment, image);
+  $("moment").disabled = image > 0 || last === 0;
+  $("play").disabled = image ? run.images.length === 1 : last === 0;
+  $("at-a").textContent = slots[tracked[0]];
+  $("at-b").textContent = slots[tracked[1]];
+  drawPath(run, order, image);
+  paintMap(run, logits, slots);
+  drawStrip(run, moment, image);
+}
+
+const nameOf = (run, image) => (image ? `${image} of ${run.images.length}` : "all");
+
+function readOut(run, moment, image) {
   const epoch = run.at[moment], validated = run.epochs.findLastIndex((done) => done <= epoch), when = `${epoch} of ${run.at[run.at.length - 1]}`;
+  $("image").value = image;
+  $("image").setAttribute("aria-valuetext", image ? `image ${nameOf(run, image)}` : "all images");
+  $("at-image").textContent = nameOf(run, image);
   $("moment").value = moment;
   $("moment").setAttribute("aria-valuetext", `epoch ${when}, ${run.stage[moment]}`);
   $("at-epoch").textContent = when;
   $("at-stage").textContent = run.stage[moment];
   $("at-temperature").textContent = show(run.temperature[moment], 3);
-  $("at-tau").textContent = show(run.tau[moment], 3);
+  $("at-tau").textContent = show(image ? run.own_tau[image - 1] : run.tau[moment], 3);
   $("top1-name").textContent = "Validation top-1" + (validated < 0 ? "" : ` after epoch ${run.epochs[validated]}`);
   $("at-top1").textContent = show(run.top1[validated] ?? null, 1, "%");
-  $("at-a").textContent = slots[tracked[0]];
-  $("at-b").textContent = slots[tracked[1]];
-  $("remark").textContent = remark(run, moment);
-  drawPath(run, player.orders[frame]);
-  paintMap(run, player.logits?.[frame], slots);
-  drawStrip(run, moment);
+  $("remark").textContent = image ? `Image ${image} in the order that it gets at the end of the run: the logits of all images, and those that a network adds for its patches.`
+    : remark(run, moment) + (run.images.length ? " To these logits every image adds its own." : "");
 }
 
 function remark(run, moment) {
@@ -186,11 +216,12 @@ function remark(run, moment) {
   return moment ? "Orders are drawn around this one, and the loss moves the policy." : "The order the policy starts from.";
 }
 
-function drawPath(run, order) {
+function drawPath(run, order, number) {
   const [rows, columns] = run.grid, svg = $("path"), fine = order.length > READABLE, slot = fine ? Number($("slot").value) : order.length - 1;
   const unit = Math.min(1, (columns * 48) / 500); // of strokes and marks: coarse grids must not make them fat
   const at = order.map((patch) => [(patch % columns) + 0.5, Math.floor(patch / columns) + 0.5]);
-  const image = run.sample === null ? "" : `<image href="${samples[run.sample]}" width="${columns}" height="${rows}" preserveAspectRatio="none"/>`;
+  const sample = number ? run.images[number - 1] : run.sample;
+  const image = sample === null ? "" : `<image href="${samples[sample]}" width="${columns}" height="${rows}" preserveAspectRatio="none"/>`;
   const grid = Array.from({ length: rows - 1 }, (_, i) => `M0 ${i + 1}H${columns}`).join("") + Array.from({ length: columns - 1 }, (_, i) => `M${i + 1} 0V${rows}`).join("");
   svg.setAttribute("viewBox", `0 0 ${columns} ${rows}`);
   svg.innerHTML = `${image}<rect width="${columns}" height="${rows}" fill="#fff" opacity=".25"/>` + (fine ? tiles(at, slot) : "") +
@@ -199,7 +230,7 @@ function drawPath(run, order) {
   const place = (patch) => `row ${Math.floor(patch / columns) + 1}, column ${(patch % columns) + 1}`;
   $("at-slot").textContent = `slot ${slot} of ${order.length - 1}`;
   $("slot").setAttribute("aria-valuetext", `slot ${slot}: ${place(order[slot])}`);
-  svg.setAttribute("aria-label", `Reading path over a sample image, from ${place(order[0])} to ${place(order[order.length - 1])}`);
+  svg.setAttribute("aria-label", `Reading path over ${number ? `image ${nameOf(run, number)}` : "a sample image"}, from ${place(order[0])} to ${place(order[order.length - 1])}`);
 }
 
 // Steps to a neighbour stand out; jumps, which cross everything, are thin.
@@ -240,6 +271,9 @@ function trackedMark(x, y, i, unit) {
 
 function paintMap(run, logits, slots) {
   const columns = run.grid[1], last = Math.max(1, slots.length - 1);
+  $("map-heading").textContent = (logits ? "Logits, with the slot of each patch" : "Slot of each patch") + (player.image ? ` of image ${player.image}` : "");
+  $("low").textContent = logits ? show(run.low, 2) : "last";
+  $("high").textContent = logits ? show(run.high, 2) : "first";
   for (const [patch, cell] of player.cells.entries()) {
     const colour = blend(LOGITS, logits ? logits[patch] / 255 : 1 - slots[patch] / last);
     const light = 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2] > 120;
@@ -253,28 +287,32 @@ function paintMap(run, logits, slots) {
   }
 }
 
-function drawStrip(run, moment) {
-  const svg = $("strip"), { width, height } = sizes.strip, last = run.frame.length - 1;
-  const patches = player.slots[0].length, left = 14, top = 26, bottom = height - 14;
+// The slots of the two patches moment by moment, or image by image, which nothing connects.
+function drawStrip(run, moment, image) {
+  const rows = image ? player.ownSlots : run.frame.map((frame) => player.slots[frame]), at = image ? image - 1 : moment;
+  const svg = $("strip"), { width, height } = sizes.strip, last = rows.length - 1;
+  const patches = rows[0].length, left = 14, top = 26, bottom = height - 14;
   const x = (slot) => left + (slot / Math.max(1, patches - 1)) * (width - 2 * left);
-  const y = (m) => top + (last ? m / last : 0) * (bottom - top);
-  const still = last === 0, now = still ? (top + bottom) / 2 : y(moment);
+  const y = (m) => top + (last ? m / last : 0.5) * (bottom - top);
+  const still = last === 0, now = y(at);
   const ticks = niceTicks(0, patches - 1, width / 70, true).filter((slot) => x(patches - 1) - x(slot) > 30);
   let drawn = [...ticks, patches - 1].map((slot) =>
     `<line class="rule" x1="${x(slot)}" x2="${x(slot)}" y1="${top - 6}" y2="${bottom}"/><text x="${x(slot)}" y="14" text-anchor="middle">${slot}</text>`).join("");
   drawn += `<line class="axis" x1="${x(0)}" x2="${x(patches - 1)}" y1="${now}" y2="${now}"/>`;
   for (const [i, name] of ["a", "b"].entries()) {
-    const slotAt = run.frame.map((frame) => player.slots[frame][player.tracked[i]]);
+    const slotAt = rows.map((slots) => slots[player.tracked[i]]);
     const points = slotAt.map((slot, m) => `${x(slot)},${y(m)}`);
-    if (!still) drawn += `<polyline class="trail whole ${name}" points="${points.join(" ")}"/><polyline class="trail ${name}" points="${points.slice(0, moment + 1).join(" ")}"/>`;
-    const centre = x(slotAt[moment]);
-    drawn += name === "a" ? `<circle class="head a" cx="${centre}" cy="${now}" r="10" data-slot="${slotAt[moment]}"/>`
-      : `<rect class="head b" x="${centre - 9}" y="${now - 9}" width="18" height="18" rx="3" data-slot="${slotAt[moment]}"/>`;
+    if (image) drawn += slotAt.map((slot, m) => `<rect class="other ${name}" x="${x(slot) - 4}" y="${y(m) - 4}" width="8" height="8" rx="${name === "a" ? 4 : 1}"/>`).join("");
+    else if (!still) drawn += `<polyline class="trail whole ${name}" points="${points.join(" ")}"/><polyline class="trail ${name}" points="${points.slice(0, at + 1).join(" ")}"/>`;
+    const centre = x(slotAt[at]);
+    drawn += name === "a" ? `<circle class="head a" cx="${centre}" cy="${now}" r="10" data-slot="${slotAt[at]}"/>`
+      : `<rect class="head b" x="${centre - 9}" y="${now - 9}" width="18" height="18" rx="3" data-slot="${slotAt[at]}"/>`;
     drawn += `<text class="letter" x="${centre}" y="${now + 4.3}">${name.toUpperCase()}</text>`;
   }
   svg.innerHTML = drawn;
-  const [a, b] = player.tracked.map((patch) => player.slots[run.frame[moment]][patch]);
-  svg.setAttribute("aria-label", `Epoch ${run.at[moment]}: patch A is in slot ${a}, patch B in slot ${b}, of ${patches}`);
+  $("strip-key").textContent = `slot across, ${image ? "images" : "training"} down`;
+  const [a, b] = player.tracked.map((patch) => rows[at][patch]);
+  svg.setAttribute("aria-label", `${image ? `Image ${nameOf(run, image)}` : `Epoch ${run.at[moment]}`}: patch A is in slot ${a}, patch B in slot ${b}, of ${patches}`);
 }
 
 function track(patch) {
@@ -313,16 +351,18 @@ function pause() {
   $("readout").setAttribute("aria-live", "polite");
 }
 
+// Plays the training or, while an image is chosen, shows one image after another.
 function play() {
-  const last = player.run.frame.length - 1;
+  const images = player.image > 0, [start, last, wait] = images ? [1, player.run.images.length, 1500] : [0, player.run.frame.length - 1, 0];
+  const at = () => (images ? player.image : player.moment), go = images ? goToImage : goTo;
   $("readout").setAttribute("aria-live", "off"); // a screen reader could not keep up
   $("play-name").textContent = "Pause";
   $("play-sign").setAttribute("d", "M3 2h4v12H3zM9 2h4v12H9z");
-  if (player.moment === last) goTo(0);
+  if (at() === last) go(start);
   player.timer = setInterval(() => {
-    goTo(player.moment + 1);
-    if (player.moment === last) pause();
-  }, calm.matches ? 1000 : Math.min(600, Math.max(120, 12000 / last)));
+    go(at() + 1);
+    if (at() === last) pause();
+  }, wait || (calm.matches ? 1000 : Math.min(600, Math.max(120, 12000 / last))));
 }
 
 function startPlayer() {
@@ -330,6 +370,7 @@ function startPlayer() {
     element("optgroup", { label: name }, ...members.map((run) => element("option", { value: runs.indexOf(run), textContent: run.name })))));
   $("run").addEventListener("change", () => chooseRun(runs[$("run").value]));
   $("moment").addEventListener("input", () => { pause(); goTo(Number($("moment").value)); });
+  $("image").addEventListener("input", () => { pause(); goToImage(Number($("image").value)); });
   $("play").addEventListener("click", () => (player.timer ? pause() : play()));
   $("map").addEventListener("keydown", mapKey);
   $("map").addEventListener("click", (event) => {
@@ -449,7 +490,7 @@ addEventListener("resize", () => {
   if (!runs.length) return;
   measure();
   fitStages();
-  drawStrip(player.run, player.moment);
+  drawStrip(player.run, player.moment, player.image);
   readEpoch(curves.epoch);
 });
 stopAtScrollers();
