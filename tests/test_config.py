@@ -255,6 +255,7 @@ def test_numbers_with_leading_zeros_are_not_octal():
         ("train: &a {epochs: 1}\nmodel: *a\n", r"the alias \*a; write the value itself in line 2"),
         ("[" * 5000, "is not a YAML configuration"),
         ("train:\n  seed: ???\n", "mine.yaml: train.seed: no value given"),
+        ('model:\n  name: "a\\udc80b"\n', "has half a character, which no file can hold"),
         ("train: {epochs: " + "9" * 5000 + "}\n", "is not a YAML configuration"),
         ("# " + "x" * 1_000_000, "it has more than 1,000,000 bytes"),
         ("train: {epochs: " + "9" * 400 + "}\n", "mine.yaml: train.epochs must be below"),

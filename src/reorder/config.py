@@ -546,6 +546,8 @@ def _check(value: Any, key: str = "", depth: int = 0) -> None:
             _check(inner, f"{key}.{name}" if key else str(name), depth + 1)
     elif isinstance(value, str) and len(value) > LONGEST:
         raise ValueError(f"{key}: a text of {len(value)} characters; no value has more than {LONGEST}")
+    elif isinstance(value, str) and any("\ud800" <= sign <= "\udfff" for sign in value):
+        raise ValueError(f"{key}: {value!r} has half a character, which no file can hold")
     elif value == "???":  # which OmegaConf would take for a value that comes later
         raise ValueError(f"{key}: no value given")
     elif key in _SWITCHES and isinstance(value, int) and value not in (0, 1):
