@@ -58,9 +58,11 @@ ARMS = {  # where each starts, and its policy
 
 
 def anywhere() -> Experiment:
+    """The digit anywhere; with the LayerNorm of pixels, without which the network hardly finds it."""
     base = clutter()
+    model = replace(base.model, options=base.model.options | {"pixel_norm": True})
     train = replace(base.train, epochs=EPOCHS, compare=False)
-    return replace(base, data=replace(base.data, place="anywhere"), train=train)
+    return replace(base, model=model, data=replace(base.data, place="anywhere"), train=train)
 
 
 def garments() -> Experiment:
