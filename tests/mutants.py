@@ -112,7 +112,12 @@ MUTANTS = [
     Mutant("orders/mistakes.py", "step < self.step", "step > self.step", MISTAKES),
     Mutant("orders/signal.py", "mean_power - share * noise", "mean_power", MISTAKES),
     Mutant("integrations/learning.py", "/= scaler.get_scale()", "*= scaler.get_scale()", LEARNING),
-    Mutant("integrations/learning.py", "if logits.grad.isfinite().all():", "if True:", LEARNING),
+    Mutant(
+        "integrations/learning.py",
+        "if gradients and all(bool(gradient.isfinite().all()) for gradient in gradients):",
+        "if gradients:",
+        LEARNING,
+    ),
     # Orders: reading and comparing them
     Mutant("orders/read.py", "index_select(1, order)", "index_select(1, invert(order))", ORDER),
     Mutant("orders/read.py", "tokens.gather(1, order[:", "tokens.gather(1, invert(order)[:", ORDER),
