@@ -661,7 +661,6 @@ MUTANTS = [
     Mutant("orders/named.py", "if found.grid != grid:", "if False:", RESAMPLE),
     Mutant("orders/lists.py", "side * side != len(numbers)", "False", RESAMPLE),
     Mutant("orders/files.py", 'content.get("format", FILE_FORMAT)', "FILE_FORMAT", ORDER),
-    Mutant("data/moved.py", "(room - 2 * centre) / size", "(2 * centre - room) / size", MOVED),
     Mutant("data/moved.py", "torch.from_numpy(room / size)", "torch.from_numpy(size / room)", MOVED),
     Mutant("data/moved.py", "where * (room - size)", "where * room", MOVED),
     Mutant("data/moved.py", "-angle.sin() / ratio", "angle.sin() / ratio", MOVED),
