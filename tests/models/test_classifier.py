@@ -140,3 +140,21 @@ def test_a_narrow_model_starts_with_weights_that_keep_the_scale_of_its_inputs(na
     }
     assert {"tokens.pos_embed", "tokens.patch_embed.proj.weight", "head.weight"} <= drawn.keys()
     assert drawn == {name: pytest.approx(std, rel=0.3) for name in drawn}
+
+
+@pytest.mark.parametrize(("segment", "memory"), [(1, 3), (4, 3), (None, 3)])
+def test_patches_that_cannot_reach_the_answer_are_not_embedded_and_change_nothing(segment, memory):
+    """4 x 6 patches; two blocks that remember 3 slots see the last 6, or whole segments of 4."""
+    torch.manual_seed(0)
+    options = {"segment": segment, "memory": memory, "readout": "last"}
+    model = reorder.create_model("transformer_xl", "16/2/2", (8, 12), 2, 1, 5, **options).double().eval()
+    images, order = torch.randn(3, 1, 8, 12, dtype=torch.float64), torch.randperm(24)
+    embedded = []
+    model.tokens.patch_embed.proj.register_forward_hook(lambda *call: embedded.append(call[2].shape[1]))
+    found = model(images, order)
+    assert embedded == [{1: 6, 4: 8, None: 24}[segment]]
+    tokens = model.backbone(model.tokens(images, order))
+    torch.testing.assert_close(found, model.head(model.norm(tokens[:, 0])))
+    orders = torch.stack([torch.randperm(24) for _ in range(3)])
+    tokens = model.backbone(model.tokens(images, orders))
+    torch.testing.assert_close(model(images, orders), model.head(model.norm(tokens[:, 0])))

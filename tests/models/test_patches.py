@@ -7,7 +7,14 @@ import torch
 
 from reorder.models import patches
 from reorder.models.grid import grid_of
-from reorder.models.patches import PatchEmbed, Tokens, patchify, sincos_positions, unpatchify
+from reorder.models.patches import (
+    PatchEmbed,
+    Tokens,
+    patchify,
+    sincos_positions,
+    some_patches,
+    unpatchify,
+)
 
 
 def test_patchify_cuts_raster_patches_with_channels_first():
@@ -17,6 +24,15 @@ def test_patchify_cuts_raster_patches_with_channels_first():
     # Patch 4 is in row 1, column 1: pixel rows 2 and 3, columns 2 and 3, of channel 0 and then channel 1.
     expected = [image[0, c, y, x].item() for c in (0, 1) for y in (2, 3) for x in (2, 3)]
     assert patches[0, 4].tolist() == expected
+
+
+def test_some_patches_are_those_of_all():
+    images = torch.randn(3, 2, 4, 6)
+    places = torch.tensor([5, 0, 3])
+    assert torch.equal(some_patches(images, 2, places), patchify(images, 2)[:, places])
+    each = torch.tensor([[5, 0], [1, 1], [2, 4]])
+    expected = torch.stack([patchify(images, 2)[image, own] for image, own in enumerate(each)])
+    assert torch.equal(some_patches(images, 2, each), expected)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +95,19 @@ def test_positions_stay_with_their_patch_and_the_class_token_stays_first(positio
     each = tokens(images, torch.stack([order, order.flip(0)]))
     assert torch.equal(each[0], read[0])
     assert torch.equal(each[1], tokens(images, order.flip(0))[1])
+
+
+def test_slots_that_nobody_needs_may_be_left_out():
+    tokens = Tokens((2, 3), 2, 3, 8)
+    images = torch.randn(2, 3, 4, 6)
+    order = torch.tensor([4, 0, 5, 2, 1, 3])
+    for reading in (order, torch.stack([order, order.flip(0)])):
+        whole = tokens(images, reading)
+        some, _ = tokens.in_order(images, reading, unseen=2)
+        torch.testing.assert_close(some, torch.cat([whole[:, :1], whole[:, 3:]], 1))
+    for wrong in (torch.arange(5), order.expand(3, -1), order.float()):
+        with pytest.raises(ValueError, match="order"):
+            tokens.in_order(images, wrong, unseen=2)
 
 
 def test_sincos_positions_are_sines_and_cosines_of_column_and_row():

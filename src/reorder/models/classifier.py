@@ -42,9 +42,11 @@ class Classifier(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, images: Tensor, order: Reading | None = None) -> Tensor:
-        tokens, known = self.tokens.in_order(images, order)
         if isinstance(self.backbone, TransformerXL):
+            unseen = self.backbone.unseen(self.grid[0] * self.grid[1] + 1)
+            tokens, _ = self.tokens.in_order(images, order, unseen)
             return self.head(self.norm(self.backbone.class_token(tokens)))
+        tokens, known = self.tokens.in_order(images, order)
         tokens = self.backbone(tokens, plain(known)) if self.reads_order else self.backbone(tokens)
         return self.head(self.norm(tokens[:, 0]))
 

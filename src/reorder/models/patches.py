@@ -9,7 +9,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from reorder.models.layers import run_block
-from reorder.orders.read import Known, Reading, known, read
+from reorder.orders.read import Known, Reading, check_fits, known, read
 from reorder.orders.scans import check_grid
 
 # B images, C channels, P patch size, N = rows * columns patches, L = N + 1 tokens, D width
@@ -21,6 +21,16 @@ TILE = 4096  # patches that are embedded at once
 def patchify(images: Tensor, patch_size: int) -> Tensor:
     """Images (B, C, H, W) to patches (B, N, C * P * P) in raster order."""
     return rearrange(images, "b c (r p) (s q) -> b (r s) (c p q)", p=patch_size, q=patch_size)
+
+
+def some_patches(images: Tensor, patch_size: int, places: Tensor) -> Tensor:
+    """The patches (B, n, C * P * P) of images (B, C, H, W) at places (n,) or (B, n); no others are copied."""
+    table = rearrange(images, "b c (r p) (s q) -> r s b c p q", p=patch_size, q=patch_size)
+    row, column = places // table.shape[1], places % table.shape[1]
+    if places.dim() == 1:
+        return table[row, column].transpose(0, 1).flatten(2)
+    image = torch.arange(len(images), device=images.device)[:, None]
+    return table[row, column, image].flatten(2)
 
 
 def unpatchify(patches: Tensor, grid: tuple[int, int], patch_size: int) -> Tensor:
@@ -79,7 +89,14 @@ class PatchEmbed(nn.Module):
         return torch.cat([run_block(self.embed, tile, True) for tile in tiles], dim=1)
 
     def embed(self, images: Tensor) -> Tensor:
-        return self.norm(self.proj(self.pixel_norm(patchify(images, self.patch_size))))
+        return self.project(patchify(images, self.patch_size))
+
+    def some(self, images: Tensor, places: Tensor) -> Tensor:
+        """The tokens (B, n, D) of the patches at places (n,) or (B, n) alone."""
+        return self.project(some_patches(images, self.patch_size, places))
+
+    def project(self, patches: Tensor) -> Tensor:
+        return self.norm(self.proj(self.pixel_norm(patches)))
 
 
 class Tokens(nn.Module):
@@ -112,13 +129,21 @@ class Tokens(nn.Module):
     def forward(self, images: Tensor, order: Reading | None = None) -> Tensor:
         return self.in_order(images, order)[0]
 
-    def in_order(self, images: Tensor, order: Reading | None) -> tuple[Tensor, Known | None]:
-        """The tokens, and the order of their patches, which may depend on the images."""
+    def in_order(self, images: Tensor, order: Reading | None, unseen: int = 0) -> tuple[Tensor, Known | None]:
+        """The tokens, and the order of their patches, which may depend on the images.
+
+        The model needs no patches of the first `unseen` slots: they may be left out.
+        """
         if tuple(images.shape[1:]) != self.image_shape:
             raise ValueError(
                 f"images of shape {tuple(images.shape[1:])} given; the model reads {self.image_shape}"
             )
-        patches = self.patch_embed(images) + self.pos_embed[:, 1:]
         class_token = (self.cls_token + self.pos_embed[:, :1]).expand(images.shape[0], -1, -1)
+        if unseen and isinstance(order, Tensor) and not torch.compiler.is_exporting():
+            check_fits(images.shape[0], self.pos_embed.shape[1] - 1, order)
+            places = order.to(images.device)[..., unseen:]
+            patches = self.patch_embed.some(images, places) + self.pos_embed[0, 1 + places]
+            return torch.cat([class_token.to(patches.dtype), patches], dim=1), order
+        patches = self.patch_embed(images) + self.pos_embed[:, 1:]
         found = known(patches, order)
         return torch.cat([class_token.to(patches.dtype), read(patches, found)], dim=1), found

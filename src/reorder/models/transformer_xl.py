@@ -51,9 +51,25 @@ class RelativeAttention(nn.Module):
 
     def forward(self, tokens: Tensor, distances: Tensor, u: Tensor, v: Tensor, skip: int = 0) -> Tensor:
         """Tokens (B, L, D), distances (L, D), biases u and v (H, 1, d) to (B, L - skip, D)."""
+        if skip == tokens.shape[1] - 1:
+            return self.proj(self._last_slot(tokens, distances, u, v).transpose(1, 2).flatten(2))
         query, own, remembered, relative = self._project(tokens, distances, u, v)
         read = segment_attention(query, own, remembered, relative, self.memory.cut(tokens.shape[1]))
         return self.proj(read.transpose(1, 2)[:, skip:].flatten(2))
+
+    def _last_slot(self, tokens: Tensor, distances: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        """What the last slot alone reads, (B, H, 1, d), by the formula as it stands."""
+        length, width = tokens.shape[1:]
+        cut = self.memory.cut(length)
+        segment = (length - 1) // cut.segment * cut.segment  # the first slot of the last segment
+        low = max(0, segment - cut.memory)
+        remembered = tokens[:, low:segment] if self.memory.gradient else tokens[:, low:segment].detach()
+        seen = torch.cat([remembered, tokens[:, segment:]], 1)
+        query = self._heads(F.linear(tokens[:, -1:], self.qkv.weight[:width]))
+        key, value = (self._heads(part) for part in F.linear(seen, self.qkv.weight[width:]).chunk(2, -1))
+        away = self._heads(self.relative(distances[: length - low].flip(0))[None])
+        scores = (query + u) @ key.transpose(2, 3) + (query + v) @ away.transpose(2, 3)
+        return (scores * query.shape[3] ** -0.5).softmax(-1).to(value.dtype) @ value
 
     def weights(self, tokens: Tensor, distances: Tensor, u: Tensor, v: Tensor, skip: int = 0) -> Tensor:
         """Attention weights (B, H, L, L) for the arguments of `forward`."""
@@ -155,6 +171,10 @@ class TransformerXL(nn.Module):
         if self.readout != "last":
             return self(tokens)[:, 0]
         return self._run(move_class_token(tokens, self.readout), self._needed(tokens.shape[1]))[:, 0]
+
+    def unseen(self, length: int) -> int:
+        """How many of the first of L - 1 patches can never reach a class token that is read last."""
+        return self._needed(length)[0] if self.readout == "last" else 0
 
     def _needed(self, length: int) -> list[int]:
         """The first slot that can reach the last of L, before each block and after all, by whole segments."""

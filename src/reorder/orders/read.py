@@ -27,7 +27,7 @@ def read(tokens: Tensor, order: Reading | None, prefix: int = 0) -> Tensor:
         return torch.cat([tokens[:, :prefix], read(tokens[:, prefix:], order)], dim=1)
     order = known(tokens, order)
     if isinstance(order, Sampled):
-        check_fits(tokens, order.order)
+        check_fits(*tokens.shape[:2], order.order)
         return read_straight_through(tokens, order)
     return read_in_order(tokens, order)
 
@@ -36,7 +36,7 @@ def read_in_order(tokens: Tensor, order: Tensor | None) -> Tensor:
     """Tokens (B, N, D) in raster order, read in an order (N,), one per image (B, N), or None for raster."""
     if order is None:
         return tokens
-    check_fits(tokens, order)
+    check_fits(*tokens.shape[:2], order)
     order = order.to(tokens.device)
     if order.dim() == 1:
         return tokens.index_select(1, order)
@@ -53,13 +53,11 @@ def plain(order: Known | None) -> Tensor | None:
     return order.order if isinstance(order, Sampled) else order
 
 
-def check_fits(tokens: Tensor, order: Tensor) -> None:
-    """Refuse an order that cannot read tokens (B, N, D)."""
+def check_fits(images: int, patches: int, order: Tensor) -> None:
+    """Refuse an order that cannot read so many patches of so many images."""
     if order.dtype != torch.long:
         raise ValueError(f"an order holds integers (torch.long), not {order.dtype}")
-    if order.shape[-1] != tokens.shape[1] or order.dim() > 2:
-        raise ValueError(f"an order of shape {tuple(order.shape)} cannot read {tokens.shape[1]} patches")
-    if order.dim() == 2 and order.shape[0] != tokens.shape[0]:
-        raise ValueError(
-            f"{order.shape[0]} orders cannot read {tokens.shape[0]} images: give one or one each"
-        )
+    if order.shape[-1] != patches or order.dim() > 2:
+        raise ValueError(f"an order of shape {tuple(order.shape)} cannot read {patches} patches")
+    if order.dim() == 2 and order.shape[0] != images:
+        raise ValueError(f"{order.shape[0]} orders cannot read {images} images: give one or one each")

@@ -19,7 +19,7 @@ def train_step(run: Run, images: Tensor, labels: Tensor) -> None:
     part by part with `train.accumulate`, and the policy's after it, which adds up to the same gradients.
     """
     set_learning_rate(run)
-    torch.manual_seed(derive_seed(run.experiment.train.seed, run.step, run.world.rank))  # of dropout
+    seed_dropout(derive_seed(run.experiment.train.seed, run.step, run.world.rank), run.world.device)
     run.optimizer.zero_grad()
     updated = False
     images, labels = run.learner.repeat(run.step, images, labels)
@@ -46,6 +46,13 @@ def read_batch(run: Run, images: Tensor, labels: Tensor, order: Reading) -> tupl
         losses.append(part.detach().float())
         right += int((logits.argmax(1) == labels_part).sum())
     return torch.cat(losses), right
+
+
+def seed_dropout(seed: int, device: torch.device) -> None:
+    """As torch.manual_seed, which takes a millisecond: without a GPU it notes who asked for one."""
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        getattr(torch, device.type).manual_seed(seed)
 
 
 def set_learning_rate(run: Run) -> None:

@@ -358,7 +358,7 @@ def _relative_backward(
     by_distance = by_distance.view(images, heads, cut.blocks * cut.block, cut.window)
     grad_position = (by_distance @ _table(distances, cut))[:, :, :slots]
     queries = _split(position, cut).view(images, heads, cut.blocks * cut.block, d)
-    by_table = torch.einsum("bhqw,bhqd->hwd", by_distance, queries).flip(1)
+    by_table = (by_distance.transpose(2, 3) @ queries).sum(0).flip(1)  # as an einsum it would be copied
     grad_distances = torch.zeros_like(distances)
     known = min(cut.window, distances.shape[1])
     grad_distances[:, :known] += by_table[:, :known]
