@@ -27,7 +27,7 @@ def read(tokens: Tensor, order: Reading | None, prefix: int = 0) -> Tensor:
         return torch.cat([tokens[:, :prefix], read(tokens[:, prefix:], order)], dim=1)
     order = known(tokens, order)
     if isinstance(order, Sampled):
-        check_fits(*tokens.shape[:2], order.order)
+        check_fits(tokens.shape[0], tokens.shape[1], order.order)
         return read_straight_through(tokens, order)
     return read_in_order(tokens, order)
 
@@ -36,7 +36,7 @@ def read_in_order(tokens: Tensor, order: Tensor | None) -> Tensor:
     """Tokens (B, N, D) in raster order, read in an order (N,), one per image (B, N), or None for raster."""
     if order is None:
         return tokens
-    check_fits(*tokens.shape[:2], order)
+    check_fits(tokens.shape[0], tokens.shape[1], order)
     order = order.to(tokens.device)
     if order.dim() == 1:
         return tokens.index_select(1, order)
