@@ -8,9 +8,12 @@ mamba      the same, read by one scan of Mamba, whose memory fades; top-1
 no gain    models that see every patch, whatever the order: a ViT, and the paper's Transformer-XL; top-1
 
 `row`, the six scans, random orders and equal noise are the controls. A learner is measured in its run and, as
-`+`, by its order read from the first step on. Trained runs are kept in runs/laptop, beside those of
-`reorder sweep laptop/memory`, so that the benchmark goes on where it was stopped; it takes hours. It draws
-build/memory.png: top-1 against how much is seen.
+`+`, by its order read from the first step on; `searched` is the order that `reorder search` finds for the
+cost of four trainings. All estimators are compared in clutter and on 14 of 49 patches, elsewhere the default
+alone. Where a run takes minutes, there are 3 seeds instead of 5, and of the scans row and spiral alone.
+Trained runs are kept in runs/laptop, beside those of `reorder sweep laptop/memory`, and searches in
+runs/searches, so that the benchmark goes on where it was stopped; it takes hours. It draws build/memory.png:
+top-1 against how much is seen.
 """
 
 import tempfile
@@ -18,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,21 +32,27 @@ from rich.table import Table
 import reorder
 from reorder.config import ESTIMATORS, PAPERS, Experiment
 from reorder.data.progress import Display
+from reorder.experiments.final import FOUND
 from reorder.experiments.grids import Task, tasks_of
+from reorder.experiments.here import Machine
 from reorder.experiments.presets import demo, with_order
+from reorder.experiments.rungs import Asked, Train, summary_of
+from reorder.experiments.search import run_search
 from reorder.experiments.studies import MEMORIES, Planned, plain_mamba, stream
 from reorder.experiments.trainers import on_this_machine
 from reorder.orders.distances import kendall_tau
 from reorder.orders.order import invert
+from reorder.runs.directory import RunDir
 
 # K orders, N patches
 
-SEEDS = range(5)
+SEEDS, FEW_SEEDS = range(5), range(3)
+BUDGET = 4.0  # full trainings that a search may cost
 IMAGES = 32  # in a step
 BLOCKS = 2  # of the models that read a stream
 FIGURE = Path("build/memory.png")
 DRAWN = {"row": "row-major", "spiral": "inward spiral", "random": "a random order",
-         "straight-through +": "learned, from the first step on"}  # fmt: skip
+         "straight-through +": "learned, from the first step on", "searched": "searched"}  # fmt: skip
 HIDDEN = {7: (300, 1_000, 10_000), 14: (1_000, 10_000)}  # steps by the side of the grid
 NOISE = 50  # an image's difficulty, in units of what a random order does
 
@@ -97,26 +107,40 @@ def reach_of(side: int, memory: int | None) -> int:
     return side * side if memory is None else BLOCKS * memory
 
 
-PROBLEMS: dict[str, Callable[[], Experiment]] = {
-    "clutter": clutter,
-    **{
-        f"{reach_of(side, memory)} of {side * side}": partial(stream, side, memory)
-        for side, memories in MEMORIES.items()
-        for memory in memories
-    },
-    **{f"mamba, {side * side}": partial(plain_mamba, side) for side in MEMORIES},
-    "no gain, vit": lambda: sees_all("vit"),
-    "no gain, xl": lambda: sees_all("transformer_xl"),
+class Problem(NamedTuple):
+    make: Callable[[], Experiment]
+    seeds: range = FEW_SEEDS
+    estimators: tuple[str, ...] = ("straight-through",)
+    scans: tuple[str, ...] = tuple(reorder.SCANS)
+    search: bool = False
+
+
+LONG = ("row", "spiral")  # scans, where a run takes minutes
+PROBLEMS = {
+    "clutter": Problem(clutter, SEEDS, tuple(ESTIMATORS)),
+    "6 of 49": Problem(partial(stream, 7, 3), SEEDS, search=True),
+    "14 of 49": Problem(partial(stream, 7, 7), SEEDS, tuple(ESTIMATORS), search=True),
+    "30 of 49": Problem(partial(stream, 7, 15), search=True),
+    "49 of 49": Problem(partial(stream, 7, None), search=True),
+    "28 of 196": Problem(partial(stream, 14, 14), search=True),
+    "60 of 196": Problem(partial(stream, 14, 30), search=True),
+    "120 of 196": Problem(partial(stream, 14, 60), scans=LONG),
+    "196 of 196": Problem(partial(stream, 14, None), scans=LONG),
+    "mamba, 49": Problem(partial(plain_mamba, 7), search=True),
+    "mamba, 196": Problem(partial(plain_mamba, 14), scans=LONG),
+    "no gain, vit": Problem(partial(sees_all, "vit"), SEEDS, scans=LONG),
+    "no gain, xl": Problem(partial(sees_all, "transformer_xl"), SEEDS, scans=LONG),
 }
 
 
-def arms(base: Experiment) -> dict[str, Planned]:
+def arms(problem: Problem) -> dict[str, Planned]:
     """The runs of a problem by what they read; `random` is another order for every seed."""
-    base = replace(base, train=replace(base.train, compare=False))
-    found = {scan: Planned(with_order(base, scan)) for scan in (*reorder.SCANS, "random")}
+    base = replace(problem.make(), train=replace(problem.make().train, compare=False))
+    found = {scan: Planned(with_order(base, scan)) for scan in (*problem.scans, "random")}
     found["equal noise"] = Planned(with_order(base, "random", "noise"))
-    found["straight-through from row"] = Planned(with_order(base, "row", "global"))
-    for estimator in ESTIMATORS:
+    if len(problem.estimators) > 1:
+        found["straight-through from row"] = Planned(with_order(base, "row", "global"))
+    for estimator in problem.estimators:
         start = "row" if ESTIMATORS[estimator] is PAPERS else "random"
         order = replace(base.order, scan=start, policy="global", estimator=estimator)
         learner = replace(base, order=order)
@@ -132,23 +156,33 @@ def with_seed(plan: Planned, seed: int) -> Planned:
 Found = dict[str, dict[str, list[float]]]  # top-1 in points by problem, arm and seed
 
 
-def trained(problems: dict[str, dict[str, Planned]], seeds: range, out: Path) -> Found:
+def trained(problems: dict[str, Problem], out: Path, change: Callable[[Experiment], Experiment]) -> Found:
     """What the runs of all problems and seeds reach; those that are finished are not trained again."""
     plans = {
-        (problem, arm, seed): with_seed(plan, seed)
-        for problem, found in problems.items()
-        for arm, plan in found.items()
-        for seed in seeds
+        (name, arm, seed): with_seed(plan.changed(change), seed)
+        for name, problem in problems.items()
+        for arm, plan in arms(problem).items()
+        for seed in problem.seeds
     }
-    tasks = tasks_of(list(plans.values()), out)
-    with on_this_machine(None, Display(), "reorder bench learners") as (train, _):
-        train(tasks)
     found: Found = {}
-    for (problem, arm, _), plan in plans.items():
-        summary = task_of(plan, out).directory.summary()
-        if summary is not None:
-            found.setdefault(problem, {}).setdefault(arm, []).append(100 * summary["top1"])
+    with on_this_machine(None, Display(), "reorder bench learners") as (train, machine):
+        train(tasks_of(list(plans.values()), out))
+        for (name, arm, _), plan in plans.items():
+            summary = task_of(plan, out).directory.summary()
+            if summary is not None:
+                found.setdefault(name, {}).setdefault(arm, []).append(100 * summary["top1"])
+        for name, problem in problems.items():
+            if problem.search:
+                where = out.parent / "searches" / name.replace(" ", "-").replace(",", "")
+                found[name]["searched"] = searched(change(problem.make()), where, train, machine)
     return found
+
+
+def searched(base: Experiment, where: Path, train: Train, machine: Machine | None) -> list[float]:
+    """What the order reaches that a search finds, trained as the others, by seed."""
+    search = run_search(Asked(base, where, BUDGET, len(FEW_SEEDS), {}), train, machine, Display())
+    runs = next(arm for arm in search.arms if arm.name == FOUND).runs
+    return [100 * summary_of(RunDir(where / run))["top1"] for run in runs]
 
 
 def task_of(plan: Planned, out: Path) -> Task:
@@ -171,20 +205,18 @@ def table(tiny: bool = False) -> Table:
     for side, steps, name in track(hidden, description="hidden orders", transient=True):
         taus = [hidden_order(name, side, 20 if tiny else steps, seed) for seed in seeds]
         table.add_row(f"hidden, {side}x{side}, {steps:,} steps", name, shown(taus, 2), "")
-    problems = {name: arms(make()) for name, make in PROBLEMS.items()}
-    if tiny:
-        some = ("row", "straight-through", "straight-through +")
-        problems = {"clutter": {arm: problems["clutter"][arm].changed(cut_short) for arm in some}}
     with tempfile.TemporaryDirectory() as temporary:
-        out = Path(temporary) if tiny else Path("runs/laptop").absolute()
-        reached = trained(problems, seeds, out)
-        if not tiny:
+        if tiny:
+            some = Problem(clutter, seeds, scans=("row",))
+            reached = trained({"clutter": some}, Path(temporary), cut_short)
+        else:
+            reached = trained(PROBLEMS, Path("runs/laptop").absolute(), lambda run: run)
             FIGURE.parent.mkdir(exist_ok=True)
             memory_figure(reached).savefig(FIGURE, dpi=150, bbox_inches="tight")
-        for problem, found in reached.items():
-            for arm, values in found.items():
-                gains = [value - row for value, row in zip(values, found["row"], strict=False)]
-                table.add_row(problem, arm, shown(values), shown(gains))
+    for problem, found in reached.items():
+        for arm, values in found.items():
+            gains = [value - row for value, row in zip(values, found["row"], strict=False)]
+            table.add_row(problem, arm, shown(values), shown(gains))
     return table
 
 
@@ -212,4 +244,4 @@ def memory_figure(found: Found) -> Figure:
 def cut_short(run: Experiment) -> Experiment:
     """An epoch of a few images."""
     data = replace(run.data, train_images=64, validation_images=20)
-    return replace(run, data=data, train=replace(run.train, epochs=1))
+    return replace(run, data=data, train=replace(run.train, epochs=1, warmup_epochs=0.0))
