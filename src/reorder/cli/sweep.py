@@ -55,6 +55,7 @@ def sweep(
     from reorder.experiments.grids import check_here, tasks_of
     from reorder.experiments.here import Machine, run_here
     from reorder.experiments.slurm import submit
+    from reorder.experiments.workers import Pool
 
     tasks = tasks_of(plans, (out if out is not None else Path("runs") / name).absolute())
     machine, where = Machine(jobs, len(tasks)), tasks[0].directory.path.parent
@@ -67,4 +68,5 @@ def sweep(
         print(f"{len(submitted)} jobs submitted; the runs go to {where}, submitit's files to {where}/.slurm")
     else:
         check_here(tasks)
-        run_here(tasks, machine, Display().console, shlex.join(["reorder", *sys.argv[1:]]))
+        with Pool(machine) as pool:
+            run_here(tasks, machine, Display().console, shlex.join(["reorder", *sys.argv[1:]]), pool)

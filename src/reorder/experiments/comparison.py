@@ -10,6 +10,7 @@ from reorder.experiments.arms import comparison
 from reorder.experiments.grids import Task, check, check_here, why_unusable
 from reorder.experiments.here import Machine, run_here
 from reorder.experiments.presets import with_order
+from reorder.experiments.workers import Pool
 from reorder.orders.disk import check_writable
 from reorder.runs.directory import RunDir
 from reorder.training.loop import train
@@ -43,7 +44,7 @@ def directory_name(arm: str, order: Order) -> str:
 
 
 def train_tasks(tasks: list[Task], display: Display, world: World, command: str) -> None:
-    """Train a run and its arms: each in a process of its own, or in turn where ranks share the work."""
+    """Train a run and its arms: side by side on this machine, or in turn where ranks share the work."""
     if world.size == 1 and len(tasks) > 1:
         train_side_by_side(tasks, display, command)
     else:
@@ -51,12 +52,14 @@ def train_tasks(tasks: list[Task], display: Display, world: World, command: str)
 
 
 def train_side_by_side(tasks: list[Task], display: Display, command: str) -> None:
-    """Train the runs in processes of their own, as `reorder sweep` does; `command` is what continues them."""
+    """Train the runs in processes beside this one, as `reorder sweep` does; `command` continues them."""
     check_writable(tasks[0].directory.path)
     check_here(tasks)
     with StopSignals().watched() as stop:
         share_prior(tasks, display, stop)
-    run_here(tasks, Machine(None, len(tasks)), display.console, command)
+    machine = Machine(None, len(tasks))
+    with Pool(machine) as pool:
+        run_here(tasks, machine, display.console, command, pool)
 
 
 def train_in_turn(tasks: list[Task], display: Display, world: World) -> None:
