@@ -33,15 +33,30 @@ def reorder(*arguments, cwd=None):
     )
 
 
-def test_version_and_help():
-    assert reorder("--version").stdout.startswith("reorder 0.")
+@pytest.fixture
+def here(tmp_path, monkeypatch, capsys):
+    """What the command answers in this process, which has imported all that it needs: one start saved."""
+
+    def answer(*arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["reorder", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        printed = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, stopped.value.code or 0, printed.out, printed.err)
+
+    return answer
+
+
+def test_version_and_help(here):
+    assert here("--version").stdout.startswith("reorder 0.")
     top = reorder("--help")
     assert top.returncode == 0
     plain = [command.__name__ for command in COMMANDS]
     assert len(plain) > 8
     for command in [*plain, "order", "order show", "order convert", "order compare"]:
         assert command.split()[0] in top.stdout
-        shown = reorder(*command.split(), "--help")
+        shown = here(*command.split(), "--help")
         assert shown.returncode == 0
         assert f"reorder {command}" in shown.stdout
         assert "Example:" in shown.stdout
@@ -94,8 +109,8 @@ def test_quiet_prints_nothing_and_a_file_can_be_given(tmp_path):
     assert (tmp_path / "runs" / "mine" / "summary.json").exists()
 
 
-def test_list_shows_the_presets():
-    listed = reorder("train", "--list").stdout.splitlines()
+def test_list_shows_the_presets(here):
+    listed = here("train", "--list").stdout.splitlines()
     assert {"demo", "digits", "digits-vit"} < {line.split()[0] for line in listed}
     (line,) = (line for line in listed if line.split()[0] == "paper/mamba-fmow-snake-reorder")
     assert line.endswith("base mamba, fmow, 100 epochs, batch 1280, order: learned from snake")
@@ -224,9 +239,9 @@ def test_the_names_that_are_refused_at_once_are_those_of_the_tables():
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])
-def test_scans_are_drawn(tmp_path, ending):
+def test_scans_are_drawn(tmp_path, here, ending):
     path = tmp_path / f"scans.{ending}"
-    assert reorder("scans", "--rows", 3, "--columns", 5, "-o", path).returncode == 0
+    assert here("scans", "--rows", 3, "--columns", 5, "-o", path).returncode == 0
     head = path.read_bytes()[:200]
     assert head.startswith(b"\x89PNG") if ending == "png" else b"<?xml" in head
 
@@ -327,25 +342,18 @@ def test_scans_are_drawn(tmp_path, ending):
         (["scans", "--rows", "many"], "invalid value for '--rows'"),
     ],
 )
-def test_bad_input_is_one_line_with_status_2_and_writes_nothing(
-    tmp_path, monkeypatch, capsys, arguments, said
-):
+def test_bad_input_is_one_line_with_status_2_and_writes_nothing(tmp_path, here, arguments, said):
     (tmp_path / "short.json").write_text(
         json.dumps({"format": "reorder.order/1", "grid": [4, 4], "provenance": {}, "order": [0, 1, 2]})
     )
     (tmp_path / "small.json").write_text(
         json.dumps({"format": "reorder.order/1", "grid": [1, 2], "provenance": {}, "order": [0, 1]})
     )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["reorder", *arguments])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    assert stopped.value.code == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith("reorder: ")
-    assert printed.err.count("\n") == 1
-    assert said in printed.err
+    refused = here(*arguments)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("reorder: ")
+    assert refused.stderr.count("\n") == 1
+    assert said in refused.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["short.json", "small.json"]
 
 
@@ -364,28 +372,28 @@ def test_names_are_shown_as_they_are_and_what_does_nothing_is_noted(tmp_path):
     assert f"saved: {out}/evaluations/" in one.stdout
 
 
-def test_orders_are_converted_shown_drawn_and_compared(tmp_path):
+def test_orders_are_converted_shown_drawn_and_compared(tmp_path, here):
     (tmp_path / "back.txt").write_text("5 4 3\n2 1 0\n")
     (tmp_path / "hand.json").write_text('{"grid": [2, 3], "order": [0, 1, 2, 5, 4, 3]}')
-    made = reorder("order", "convert", "back.txt", "--grid", "2x3", "-o", "back.json", cwd=tmp_path)
+    made = here("order", "convert", "back.txt", "--grid", "2x3", "-o", "back.json")
     assert (made.returncode, made.stdout) == (0, "back.json\n"), made.stderr
     assert json.loads((tmp_path / "back.json").read_text())["order"] == [5, 4, 3, 2, 1, 0]
-    shown = reorder("order", "show", "back.json", "hand.json", "-o", "drawn.png", cwd=tmp_path)
+    shown = here("order", "show", "back.json", "hand.json", "-o", "drawn.png")
     assert shown.returncode == 0, shown.stderr
     assert "back.json: 2x3 patches, nearest to row reversed (Kendall's tau 1.000)" in shown.stdout
     assert " 0 1 2\n 5 4 3\n" in shown.stdout
     assert (tmp_path / "drawn.png").read_bytes().startswith(b"\x89PNG")
     # Of 15 pairs the three among patches 3, 4 and 5 are read alike; patches 3 to 5 are 3 slots apart or less.
-    compared = reorder("order", "compare", "back.json", "hand.json", cwd=tmp_path)
+    compared = here("order", "compare", "back.json", "hand.json")
     assert compared.returncode == 0, compared.stderr
     cells = compared.stdout.splitlines()[-1].split()
     assert cells == ["back.json", "hand.json", "-0.600", "18", "100.00"]
-    larger = reorder("order", "convert", "hand.json", "--to", "4x6", "-o", "larger.json", cwd=tmp_path)
+    larger = here("order", "convert", "hand.json", "--to", "4x6", "-o", "larger.json")
     assert larger.returncode == 0, larger.stderr
-    refused = reorder("order", "compare", "back.json", "larger.json", cwd=tmp_path)
+    refused = here("order", "compare", "back.json", "larger.json")
     assert refused.returncode == 2
     assert "reorder order convert larger.json --to 2x3" in refused.stderr
-    again = reorder("order", "convert", "larger.json", "--to", "2x3", "-o", "again.json", cwd=tmp_path)
+    again = here("order", "convert", "larger.json", "--to", "2x3", "-o", "again.json")
     assert again.returncode == 0
     assert json.loads((tmp_path / "again.json").read_text())["order"] == [0, 1, 2, 5, 4, 3]
 

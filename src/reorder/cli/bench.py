@@ -23,7 +23,7 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="backbones, codes, data, gpu, hours, images, learners, long, memory, own_loop, policy, "
+            help="backbones, codes, compiled, data, gpu, hours, images, learners, long, memory, own_loop, policy, "
             "power, prior, proxy; default: all that take minutes."
         ),
     ] = None,
