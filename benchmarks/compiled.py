@@ -2,6 +2,7 @@
 
 Forward, backward and AdamW in float32 on one thread, 14x14 patches and, as `stream`, the narrow Transformer-XL
 of `reorder bench learners`. The shortest of alternating steps counts; what compiling takes is beside it.
+A tiny table only shows that everything runs.
 """
 
 import time
@@ -33,13 +34,13 @@ CASES = {name: Case(name, SIZE, 28, IMAGES, {}) for name in ("vit", "transformer
 CASES["stream"] = Case("transformer_xl", "48/2/4", 14, 32, STREAM | {"memory": 7})
 
 
-def step_of(case: Case, compiled: bool) -> Callable[[], None]:
+def step_of(case: Case, backend: str | None) -> Callable[[], None]:
     torch.manual_seed(0)
     model: nn.Module = reorder.create_model(
         case.name, case.size, case.pixels, 2, channels=1, classes=10, **case.options
     )
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    ready = torch.compile(model) if compiled else model
+    ready = torch.compile(model, backend=backend) if backend else model
     images, labels = torch.randn(case.images, 1, case.pixels, case.pixels), torch.arange(case.images) % 10
     order = torch.randperm((case.pixels // 2) ** 2)
 
@@ -62,7 +63,9 @@ def table(tiny: bool = False) -> Table:
     torch.set_num_threads(1)
     table = Table("model", "ms", "ms, compiled", "plain / compiled", "s to compile")
     for name in track(["stream"] if tiny else CASES, description="compiled", transient=True):
-        plain, compiled = (step_of(CASES[name], whether) for whether in (False, True))
+        plain, compiled = (
+            step_of(CASES[name], backend) for backend in (None, "eager" if tiny else "inductor")
+        )
         seconds(plain)
         to_compile = seconds(compiled)
         pairs = [(seconds(plain), seconds(compiled)) for _ in range(2 if tiny else STEPS)]

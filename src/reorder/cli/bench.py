@@ -9,6 +9,7 @@ import typer
 from reorder.data.progress import Display
 
 APART = (
+    "compiled",
     "gpu",
     "images",
     "learners",
@@ -23,8 +24,8 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="backbones, codes, compiled, data, gpu, hours, images, learners, long, memory, own_loop, policy, "
-            "power, prior, proxy; default: all that take minutes."
+            help="backbones, codes, compiled, data, gpu, hours, images, learners, long, memory, own_loop, "
+            "policy, power, prior, proxy; default: all that take minutes."
         ),
     ] = None,
 ) -> None:
