@@ -1,7 +1,8 @@
 """Does `train.compile=true` pay on the CPU? A step of each model, as it is and by torch.compile's inductor.
 
-Forward, backward and AdamW in float32 on one thread, 14x14 patches and, as `stream`, the narrow Transformer-XL
-of `reorder bench learners`. The shortest of alternating steps counts; what compiling takes is beside it.
+Forward, backward and AdamW in float32 on one thread, 14x14 patches and, as `stream`, the narrow
+Transformer-XL of `reorder bench learners`. The shortest of alternating steps counts; what compiling takes is
+beside it.
 A tiny table only shows that everything runs.
 """
 
