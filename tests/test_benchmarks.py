@@ -2,6 +2,8 @@
 
 import io
 import math
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -34,6 +36,13 @@ def test_every_benchmark_runs_and_its_table_can_be_read_at_80_columns(name):
     # Words are broken between lines only: numbers and names can be found in a column of 80.
     words = {word for word in whole.getvalue().split() if word.strip("┃│┏┓┡┩└┘━─┴┬╇┳")}
     assert [word for word in words if word not in shown.split()] == []
+
+
+def test_every_benchmark_is_found_from_wherever_the_command_is_given(tmp_path):
+    script = "import sys; from reorder.cli.bench import load_benchmark; [*map(load_benchmark, sys.argv[1:])]"
+    command = [sys.executable, "-c", script, *NAMES]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -7,7 +7,7 @@ from reorder.runs.verdict import Difference
 
 
 def points(value, sem):
-    return Difference(value, sem, seeds=2, images=1000)
+    return Difference(value, sem, seeds=2, images=1000, bound=2 * sem)
 
 
 NOTHING = {SCAN: points(0.1, 0.2), RANDOM: points(-0.2, 0.2)}

@@ -317,6 +317,16 @@ def test_settings_of_the_papers_estimator_do_not_stop_the_straight_through_run(t
     assert run_search(asked(tmp_path / "s", *release), pretend(late), None, QUIET).verdict is not None
 
 
+def test_what_was_set_for_the_papers_estimator_is_not_meant_for_the_straight_through_run(tmp_path):
+    release = ("order.policy=global", "order.estimator=paper", "order.inverse_logits=true")
+    release += ("order.learning_rate=0.01", "order.clip=5.0")
+    run_search(asked(tmp_path / "s", *release), pretend(late), None, QUIET)
+    (learner,) = (tmp_path / "s" / "learned").glob("*/config.yaml")
+    order = RunDir(learner.parent).experiment().order
+    assert (order.estimator, order.inverse_logits) == ("straight-through", False)
+    assert (order.learning_rate, order.clip) == (None, None)
+
+
 def test_order_files_are_tried_first(tmp_path):
     best = torch.tensor([p for p in range(16) if p != 5] + [5])
     (tmp_path / "run").mkdir()

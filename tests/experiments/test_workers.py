@@ -73,6 +73,25 @@ def test_a_worker_that_is_killed_at_work_fails_its_run(tmp_path):
 
 @needs_proc
 @pytest.mark.usefixtures("nothing_trains_on")
+def test_a_worker_that_is_stopped_at_work_leaves_the_next_run_to_another(tmp_path):
+    (long,), (short,) = tasks(LONG, tmp_path), tasks([*TINY, "scan=column"], tmp_path)
+    machine = Machine(1, 2)
+    with Pool(machine) as pool:
+
+        def stop():
+            wait_for(lambda: long.epochs_done >= 1)
+            pool.workers[0].process.terminate()
+
+        thread = threading.Thread(target=stop)
+        thread.start()
+        with pytest.raises(Failed, match="1 of 2 runs failed"):
+            run_here([long, short], machine, CONSOLE, "", pool)
+        thread.join()
+    assert short.finished
+
+
+@needs_proc
+@pytest.mark.usefixtures("nothing_trains_on")
 def test_a_signal_has_the_run_saved_and_the_process_ended(tmp_path):
     (long,) = tasks([*LONG, "checkpoint_minutes=1000"], tmp_path)
     machine = Machine(1, 1)

@@ -105,9 +105,24 @@ def test_slots_that_nobody_needs_may_be_left_out():
         whole = tokens(images, reading)
         some, _ = tokens.in_order(images, reading, unseen=2)
         torch.testing.assert_close(some, torch.cat([whole[:, :1], whole[:, 3:]], 1))
-    for wrong in (torch.arange(5), order.expand(3, -1), order.float()):
+    beyond = [order.clone().index_fill_(0, torch.tensor(slot), patch) for slot in (0, 5) for patch in (-1, 6)]
+    for wrong in (torch.arange(5), order.expand(3, -1), order.float(), *beyond, beyond[0].expand(2, -1)):
         with pytest.raises(ValueError, match="order"):
             tokens.in_order(images, wrong, unseen=2)
+
+
+def test_the_gradient_of_the_patches_that_are_read_is_the_same_to_the_bit_every_time():
+    torch.manual_seed(0)
+    tokens, images = Tokens((12, 12), 2, 1, 64), torch.randn(64, 1, 24, 24)
+    orders, found = torch.rand(64, 144).argsort(1), set()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    for _ in range(10):
+        tokens.zero_grad()
+        tokens.in_order(images, orders, unseen=100)[0].square().sum().backward()
+        found.add(tokens.pos_embed.grad.numpy().tobytes())
+    torch.set_num_threads(threads)
+    assert len(found) == 1
 
 
 def test_sincos_positions_are_sines_and_cosines_of_column_and_row():

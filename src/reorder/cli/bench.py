@@ -1,6 +1,7 @@
 """`reorder bench`."""
 
-import importlib.util
+import importlib
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,10 +44,8 @@ def bench(
 
 
 def load_benchmark(name: str) -> Any:
-    """A module of benchmarks, which are no part of the package."""
-    specification = importlib.util.spec_from_file_location(f"benchmarks.{name}", BENCHMARKS / f"{name}.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    """A module of benchmarks, which are no part of the package; some import others."""
+    root = str(BENCHMARKS.parent)
+    if root not in sys.path:
+        sys.path.append(root)
+    return importlib.import_module(f"benchmarks.{name}")

@@ -22,7 +22,6 @@ ROW, SCAN, RANDOM, FOUND, OWN, LONGER = (
     "own orders",
     "row-major, equal compute",
 )
-ERRORS = 2  # standard errors beyond which a difference is no accident
 SMALL = 2.0  # points: a larger difference would matter
 
 
@@ -169,9 +168,9 @@ def describe(
 def _none_better(fixed: dict[str, Difference], tried: int, own: Own | None) -> str:
     """The verdict on arms with one order for all images, and own orders, if that found is not better."""
     every = fixed if own is None else fixed | {OWN: own.row}
-    different = {name: each for name, each in every.items() if abs(each.points) > ERRORS * each.sem}
+    different = {name: each for name, each in every.items() if abs(each.points) > each.bound}
     if not different:
-        most = max(abs(each.points) + ERRORS * each.sem for each in every.values())
+        most = max(abs(each.points) + each.bound for each in every.values())
         neither = "" if own is None else ", nor own orders for every image,"
         small = (
             f"no order among {tried}{neither} was found to differ from row-major by more than {most:.1f} "
@@ -197,23 +196,23 @@ def _added(own: Difference, better: str) -> str:
     model = "with an order of its own for every image the model is"
     if _better(own):
         return f"{model} {_size(own)} points {better}"
-    if own.points < -ERRORS * own.sem:
+    if own.points < -own.bound:
         return f"{model} {_size(own)} points worse than with the order found"
     shown = f"({own.points:+.1f} ± {own.sem:.1f})"
-    if abs(own.points) + ERRORS * own.sem > SMALL:
+    if abs(own.points) + own.bound > SMALL:
         return f"whether own orders for every image add anything to the order found cannot be told {shown}"
     return f"own orders for every image add nothing {shown}"
 
 
 def _better(difference: Difference) -> bool:
-    return difference.points > ERRORS * difference.sem
+    return difference.points > difference.bound
 
 
 def _at_equal_compute(equal: Difference) -> str:
     control = "row-major trained as long as the whole search took"
     if _better(equal):
         return f"{_size(equal)} better than {control}"
-    if equal.points < -ERRORS * equal.sem:
+    if equal.points < -equal.bound:
         return f"but {_size(equal)} worse than {control}: for one model, longer training is worth more"
     return f"but no better than {control} ({equal.points:+.1f} ± {equal.sem:.1f})"
 

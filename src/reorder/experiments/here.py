@@ -106,9 +106,9 @@ class Sweep:
             try:
                 while self.waiting or self.working:
                     self.collect()
-                    self.start_more()
                     if stop.number:
                         self.stop(stop.number)
+                    self.start_more()
                     time.sleep(POLL_SECONDS)
             finally:  # a second Ctrl-C, or an error of ours: nothing trains on unseen
                 for working in self.working:

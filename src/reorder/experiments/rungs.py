@@ -144,7 +144,10 @@ class Rungs:
             policy_fraction=1 - warmup_share,  # the whole run learns: its model is not used
             warmup_order=None,
             temperature_advances="step",
+            inverse_logits=False,  # it starts at the best candidate itself
         )
+        if self.asked.experiment.order.estimator != LEARNER:  # what was set for another is not meant for it
+            order = replace(order, learning_rate=None, clip=None)
         epochs = rung.cost - rung.epochs
         warmup = self.asked.experiment.train.warmup_epochs * epochs / self.asked.experiment.train.epochs
         train = replace(self.base.train, epochs=epochs, warmup_epochs=warmup)

@@ -1,7 +1,7 @@
 """Processes that train one run after the other: many short runs share the seconds that a start takes.
 
 A run is trained as `reorder train --resume DIRECTORY` trains it, to the bit; its words go to its log.txt. A
-run that fails leaves its process to the next one; one that is stopped ends it.
+run that is refused leaves its process to the next one; one that is stopped or crashes ends it.
 """
 
 import gc
@@ -12,6 +12,8 @@ import subprocess
 import sys
 import traceback
 from contextlib import suppress
+
+import torch
 
 from reorder.config import Experiment
 from reorder.data.datasets import Dataset, load_dataset
@@ -59,6 +61,8 @@ class Turn:
             with suppress(ConnectionResetError):
                 answer = self.worker.connection.recv(1)
             self.status = answer[0] if answer else self.worker.process.wait()  # it died
+            if ends_process(self.status):
+                self.worker.process.wait()  # or the next run would be given to a process that ends
         return self.status
 
     def terminate(self) -> None:
@@ -107,6 +111,11 @@ class Loaded:
         return self.data
 
 
+def ends_process(status: int) -> bool:
+    """Whether a worker ends with a run: it was stopped, or met an error that may have damaged the process."""
+    return status not in (0, 2)
+
+
 def serve(connection: socket.socket) -> None:
     """Train what comes, each run with the lock that comes with it, and answer how it ended."""
     loaded = Loaded()
@@ -119,9 +128,11 @@ def serve(connection: socket.socket) -> None:
             os.close(lock)
         with suppress(BrokenPipeError):  # whoever asked has gone
             connection.send(bytes([status]))
-        if status > 128:  # stopped
+        if ends_process(status):
             return
-        gc.collect()  # what is left of the run: an accelerator's memory
+        gc.collect()  # what is left of the run: an accelerator's memory, and what was compiled
+        torch.cuda.empty_cache()
+        torch.compiler.reset()
 
 
 def train_logged(directory: RunDir, loaded: Loaded) -> int:

@@ -5,6 +5,7 @@ tokens read in an order. The class token is slot 0 and never reordered.
 """
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
@@ -139,10 +140,17 @@ class Tokens(nn.Module):
                 f"images of shape {tuple(images.shape[1:])} given; the model reads {self.image_shape}"
             )
         class_token = (self.cls_token + self.pos_embed[:, :1]).expand(images.shape[0], -1, -1)
-        if unseen and isinstance(order, Tensor) and not torch.compiler.is_exporting():
-            check_fits(images.shape[0], self.pos_embed.shape[1] - 1, order)
+        count = self.pos_embed.shape[1] - 1
+        some = unseen > 0 and count - unseen <= LARGE and not torch.compiler.is_exporting()
+        if some and isinstance(order, Tensor):
+            check_fits(images.shape[0], count, order)
+            if order.amin() < 0 or order.amax() >= count:
+                holds = f"{int(order.amin())} to {int(order.amax())}"
+                raise ValueError(f"an order of {count} patches holds 0 to {count - 1}, not {holds}")
             places = order.to(images.device)[..., unseen:]
-            patches = self.patch_embed.some(images, places) + self.pos_embed[0, 1 + places]
+            # As an embedding: the gradient of an index is added up in another order each time.
+            positions = F.embedding(places, self.pos_embed[0, 1:])
+            patches = self.patch_embed.some(images, places) + positions
             return torch.cat([class_token.to(patches.dtype), patches], dim=1), order
         patches = self.patch_embed(images) + self.pos_embed[:, 1:]
         found = known(patches, order)

@@ -63,10 +63,13 @@ class RelativeAttention(nn.Module):
         cut = self.memory.cut(length)
         segment = (length - 1) // cut.segment * cut.segment  # the first slot of the last segment
         low = max(0, segment - cut.memory)
-        remembered = tokens[:, low:segment] if self.memory.gradient else tokens[:, low:segment].detach()
-        seen = torch.cat([remembered, tokens[:, segment:]], 1)
-        query = self._heads(F.linear(tokens[:, -1:], self.qkv.weight[:width]))
-        key, value = (self._heads(part) for part in F.linear(seen, self.qkv.weight[width:]).chunk(2, -1))
+        if self.memory.gradient:
+            query, key, value = (self._heads(part) for part in self.qkv(tokens[:, low:]).chunk(3, -1))
+            query = query[:, :, -1:]
+        else:
+            seen = torch.cat([tokens[:, low:segment].detach(), tokens[:, segment:]], 1)
+            query = self._heads(F.linear(tokens[:, -1:], self.qkv.weight[:width]))
+            key, value = (self._heads(part) for part in F.linear(seen, self.qkv.weight[width:]).chunk(2, -1))
         away = self._heads(self.relative(distances[: length - low].flip(0))[None])
         scores = (query + u) @ key.transpose(2, 3) + (query + v) @ away.transpose(2, 3)
         return (scores * query.shape[3] ** -0.5).softmax(-1).to(value.dtype) @ value

@@ -101,7 +101,7 @@ def arms_figure(groups: Sequence[Group]) -> Figure | None:
     ]
     if single := len(shown) == 1:
         labels = {BEST: f"{shown[0].best_scan}, the {BEST}"}
-        zero = {ROW: Difference(0.0, 0.0, 0, 0)}
+        zero = {ROW: Difference(0.0, 0.0, 0, 0, 0.0)}
         rows = [(f"row-major ({shown[0].row_top1:.1f}%)", zero)]
         rows += [(wrapped(labels.get(name, name), 24), {name: arms[0][name]}) for name in names]
     heights = [max(0.12 * len(own), 0.18 * len(label.splitlines())) + 0.1 for label, own in rows]

@@ -130,10 +130,10 @@ def _on_fixed(group: Group, on_row: pd.DataFrame) -> tuple[str, list[str]] | Non
 
 
 def _sentence(subject: str, other: str, found: Difference, counts: bool = False) -> str:
-    """Which of two is better, by how many points; below two errors, that they cannot be told apart."""
+    """Which of two is better, by how many points; within its bound, that they cannot be told apart."""
     seeds = f"{found.seeds} seed{'s' * (found.seeds != 1)}"
     counted = f" ({seeds}, {found.images:,} images)" if counts else ""
-    if found.points == 0 or abs(found.points) < 2 * found.sem:
+    if found.points == 0 or abs(found.points) <= found.bound:
         size = f"{found.points:+.1f} ± {found.sem:.1f} points"
         return f"{subject} cannot be told apart from {other}: {size}{counted}."
     size = f"{abs(found.points):.1f} ± {found.sem:.1f} points"

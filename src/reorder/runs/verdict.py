@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reorder.orders.disk import replace_file
-from reorder.runs.statistics import mean_over_seeds
+from reorder.runs.statistics import mean_over_seeds, student_interval
 
 # S seeds, n images
+
+ERRORS = 2  # standard errors over images beyond which a difference is no accident
 
 
 class Difference(NamedTuple):
@@ -20,6 +22,7 @@ class Difference(NamedTuple):
     sem: float  # the larger of the errors over seeds and over images
     seeds: int
     images: int
+    bound: float  # what 5% of accidents exceed at most; few seeds need more of their errors
 
 
 class Verdict(NamedTuple):
@@ -32,9 +35,13 @@ class Verdict(NamedTuple):
 def paired_points(correct: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> Difference:
     """The difference of two arms, each with the correctness (n,) of every image for each of S seeds."""
     shares = [100 * (a.astype(float) - b) for a, b in zip(correct, other, strict=True)]
-    mean = mean_over_seeds([float(share.mean()) for share in shares], shares)
+    means = [float(share.mean()) for share in shares]
+    mean, over_seeds = mean_over_seeds(means, shares), student_interval(means)
     assert mean.image_error is not None  # all seeds have the same images
-    return Difference(mean.value, max(mean.seed_error or 0.0, mean.image_error), mean.seeds, len(shares[0]))
+    sem = max(mean.seed_error or 0.0, mean.image_error)
+    half = (over_seeds.high - over_seeds.low) / 2 if over_seeds is not None else 0.0
+    bound = max(half, ERRORS * mean.image_error)
+    return Difference(mean.value, sem, mean.seeds, len(shares[0]), bound)
 
 
 def write_verdict(path: Path, verdict: Verdict) -> None:
