@@ -1,7 +1,8 @@
 """Which learner finds a good order, and what does it gain? All estimators, with equal image-forwards.
 
-hidden     a hidden order of 49 or 196 patches, told only by losses in which an image's own difficulty varies
-           50 times as much as what the order does; Kendall's tau with the hidden order
+hidden     a hidden order of 49 or 196 patches, without a model: a loss is what the order costs, an image's
+           own difficulty, 50 times as much, and its own preferences, 5 times as much; Kendall's tau with
+           the hidden order. A learner by reward sees the losses, straight-through their gradient
 clutter    a digit in clutter, of which the model sees 16 of 64 patches; top-1
 R of N     Fashion-MNIST in 7x7 or 14x14 patches, of which R can reach the answer; top-1
 mamba      the same, read by one scan of Mamba, whose memory fades; top-1
@@ -54,8 +55,9 @@ BLOCKS = 2  # of the models that read a stream
 FIGURE = Path("build/memory.png")
 DRAWN = {"row": "row-major", "spiral": "inward spiral", "random": "a random order",
          "straight-through +": "learned, from the first step on", "searched": "searched"}  # fmt: skip
-HIDDEN = {7: (300, 1_000, 10_000), 14: (1_000, 10_000)}  # steps by the side of the grid
+HIDDEN = {7: (300, 3_000), 14: (1_000,)}  # steps by the side of the grid
 NOISE = 50  # an image's difficulty, in units of what a random order does
+TASTE = 5  # how much more an image's own preferences do, which no order for all can follow
 
 
 def hidden_order(estimator: str, side: int, steps: int, seed: int) -> float:
@@ -65,7 +67,7 @@ def hidden_order(estimator: str, side: int, steps: int, seed: int) -> float:
     # How far each patch is from its slot, 1 on average for a random order.
     cost = (torch.arange(patches)[:, None] - invert(target)).abs() / ((patches**2 - 1) / 3)
     shuffled = torch.stack([torch.randperm(patches, generator=generator) for _ in range(500)])
-    difficulty = NOISE * cost[torch.arange(patches), shuffled].sum(1).std()
+    unit = cost[torch.arange(patches), shuffled].sum(1).std()
     learner = reorder.OrderLearner(
         (side, side),
         "row",
@@ -80,8 +82,11 @@ def hidden_order(estimator: str, side: int, steps: int, seed: int) -> float:
     for step in range(steps):
         orders = learner.sample(step)
         count = len(orders) if isinstance(orders, torch.Tensor) and orders.dim() == 2 else 1
-        effect = (cost * reorder.read(patch.expand(count, -1, -1), orders)).sum((1, 2))
-        losses = effect[:, None] + difficulty * torch.randn(IMAGES // count, generator=generator)
+        images = IMAGES // count
+        taste = torch.randn(images, patches, patches, generator=generator) / patches**0.5
+        read = reorder.read(patch.expand(count, -1, -1), orders)  # (K, slots, patches)
+        effect = torch.einsum("kij,bij->kb", read, cost + TASTE * unit * taste)
+        losses = effect + NOISE * unit * torch.randn(images, generator=generator)
         loss = losses.mean() + learner.loss(losses.squeeze(0))
         optimizer.zero_grad()
         if loss.requires_grad:
