@@ -3,8 +3,8 @@
 An image of patches of 16x16 pixels in three colours, forward, backward and AdamW in float32, each in a fresh
 process on two threads. Time is of the first step after a small one; beside it stands the processors' time,
 which says more where other programs run, and by which growth is judged. `reorder bench long` prints the table
-and draws build/long.png. A process that takes more than LIMIT of address space fails, and one that takes more
-than PATIENCE is stopped.
+and draws build/long.png. Base models, with checkpointing, are measured on one large grid each. A process
+that takes more than LIMIT of address space fails, and one that takes more than PATIENCE is stopped.
 """
 
 import json
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from matplotlib.figure import Figure
@@ -26,7 +26,7 @@ import reorder
 
 THREADS = 2
 LIMIT = 24 * 2**30  # bytes of address space, of which libraries take about 4
-PATIENCE = 400  # seconds
+PATIENCE = 300  # seconds
 PATCH = 16
 SIDES = (14, 23, 56, 92, 224, 368)  # of grids; every second one has 16 times the patches
 MODELS: dict[str, dict[str, int]] = {
@@ -35,6 +35,7 @@ MODELS: dict[str, dict[str, int]] = {
     "longformer": {},
     "mamba": {},
 }
+BASE = {"transformer_xl": 92, "longformer": 92, "mamba": 152}  # sides of grids
 FIGURE = Path("build/long.png")
 
 
@@ -46,11 +47,12 @@ class Cost(NamedTuple):
     mb: float  # by which the peak resident set grows
 
 
-def step(name: str, side: int) -> None:
-    """One step of training on one image of side x side patches."""
+def step(name: str, side: int, size: str) -> None:
+    """One step of training on one image of side x side patches; a Base model computes its blocks again."""
     torch.manual_seed(0)
     pixels = side * PATCH
-    model = reorder.create_model(name, "mini", pixels, PATCH, classes=10, **MODELS[name])
+    options: dict[str, Any] = MODELS[name] | {"checkpointing": size == "base"}
+    model = reorder.create_model(name, size, pixels, PATCH, classes=10, **options)
     optimizer = torch.optim.AdamW(model.parameters())
     image = torch.randint(256, (1, 3, pixels, pixels), dtype=torch.uint8)
     order = torch.randperm(side * side)
@@ -62,17 +64,17 @@ def high_water_mb() -> float:
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
 
 
-def measured(name: str, side: int) -> Cost:
-    step(name, 2)  # what is compiled, and what is loaded late
+def measured(name: str, side: int, size: str) -> Cost:
+    step(name, 2, "mini")  # what is compiled, and what is loaded late
     before, began, used = high_water_mb(), time.perf_counter(), time.process_time()
-    step(name, side)
+    step(name, side, size)
     return Cost(time.perf_counter() - began, time.process_time() - used, high_water_mb() - before)
 
 
-def cost(name: str, side: int) -> Cost | str:
+def cost(name: str, side: int, size: str) -> Cost | str:
     """What a step takes, measured in a process of its own, or why it ends before."""
     # -P, or the files beside this one would hide packages of their names from what it imports.
-    command = [sys.executable, "-P", __file__, name, str(side)]
+    command = [sys.executable, "-P", __file__, name, str(side), size]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     except subprocess.TimeoutExpired:
@@ -83,13 +85,13 @@ def cost(name: str, side: int) -> Cost | str:
 
 
 def table(tiny: bool = False) -> Table:
-    found: dict[tuple[str, int], Cost | str] = {}
-    for name in track(MODELS, description="long", transient=True):
-        for side in (2, 8) if tiny else SIDES:
-            found[name, side] = measured(name, side) if tiny else cost(name, side)
-    if not tiny:
-        draw(found).savefig(FIGURE, dpi=150, bbox_inches="tight")
-    return shown(found)
+    if tiny:
+        return shown({(name, side): measured(name, side, "mini") for name in MODELS for side in (2, 8)})
+    cases = [(name, side) for name in MODELS for side in SIDES]
+    found = {case: cost(*case, "mini") for case in track(cases, description="mini", transient=True)}
+    draw(found).savefig(FIGURE, dpi=150, bbox_inches="tight")
+    base = track(BASE.items(), description="base", transient=True)
+    return shown(found | {(f"{name}, base", side): cost(name, side, "base") for name, side in base})
 
 
 def shown(found: dict[tuple[str, int], Cost | str]) -> Table:
@@ -129,4 +131,4 @@ def draw(found: dict[tuple[str, int], Cost | str]) -> Figure:
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))
     torch.set_num_threads(THREADS)
-    print(json.dumps(measured(sys.argv[1], int(sys.argv[2]))))
+    print(json.dumps(measured(sys.argv[1], int(sys.argv[2]), sys.argv[3])))
