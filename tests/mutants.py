@@ -457,7 +457,7 @@ MUTANTS = [
     Mutant("report/gains.py", "if block.start.nunique() > 1:", "if block.start.nunique() > 0:", GAINS),
     Mutant("report/gains.py", 'if not model.startswith("vit"):', "if True:", GAINS),
     Mutant(
-        "report/verdicts.py", "abs(found.points) < 2 * found.sem", "abs(found.points) < found.sem", VERDICTS
+        "report/verdicts.py", "abs(found.points) <= found.bound", "abs(found.points) <= found.sem", VERDICTS
     ),
     Mutant("report/verdicts.py", "'better' if found.points > 0", "'better' if found.points < 0", VERDICTS),
     Mutant("report/verdicts.py", "(group.verdict is not None, group.runs)", "group.runs", VERDICTS),
@@ -576,14 +576,14 @@ MUTANTS = [
     Mutant("runs/searches.py", "in reversed(self.rungs):", "in self.rungs:", "runs/test_searches.py"),
     Mutant(
         "experiments/final.py",
-        "equal.points < -ERRORS * equal.sem",
+        "equal.points < -equal.bound",
         "equal.points < 0",
         "experiments/test_final.py",
     ),
     Mutant(
         "experiments/final.py",
-        "abs(each.points) + ERRORS * each.sem",
-        "each.points + ERRORS * each.sem",
+        "abs(each.points) + each.bound",
+        "each.points + each.bound",
         "experiments/test_final.py",
     ),
     Mutant("experiments/final.py", "plain.train.seed + number", "plain.train.seed", SEARCH),
@@ -665,6 +665,11 @@ MUTANTS = [
     Mutant("data/moved.py", "where * (room - size)", "where * room", MOVED),
     Mutant("data/moved.py", "-angle.sin() / ratio", "angle.sin() / ratio", MOVED),
     Mutant("data/moved.py", "2 * np.pi *", "np.pi *", MOVED),
+    Mutant("models/patches.py", "order.amin() < 0 or order.amax()", "order.amax()", PATCHES),
+    Mutant("models/patches.py", "self.pos_embed[0, 1:]", "self.pos_embed[0, :-1]", PATCHES),
+    Mutant("runs/verdict.py", "max(half, ERRORS * mean.image_error)", "ERRORS * sem", "runs/test_verdict.py"),
+    Mutant("runs/verdict.py", "max(half, ERRORS", "max(0.0, ERRORS", "runs/test_verdict.py"),
+    Mutant("experiments/rungs.py", "order = replace(order, learning_rate=None, clip=None)", "pass", SEARCH),
     Mutant(
         "models/patches.py", "nn.LayerNorm(pixels) if pixel_norm", "nn.LayerNorm(pixels) if True", PATCHES
     ),
