@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 from short_runs import QUIET, experiment
-from tiny_sweeps import pids_of
+from tiny_sweeps import pids_of, training_in
 from written_runs import GRID, make_run
 
 from reorder.orders.files import save_order
@@ -58,7 +58,7 @@ def study(tmp_path_factory):
 def nothing_trains_on(tmp_path):
     """Kill what a test that fails would leave behind: trainings, and the jobs that would start them again."""
     yield
-    while found := [pid for what in ("submitit", "--resume") for pid in pids_of(f"{tmp_path}", what)]:
+    while found := [*pids_of(f"{tmp_path}", "submitit"), *training_in(tmp_path)]:
         for pid in found:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -1,6 +1,7 @@
 """Real sweeps of tiny runs, and what watches them."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,17 @@ def pids_of(*texts):
                 found.append(int(path.parent.name))
         except OSError:  # it ended meanwhile
             continue
+    return found
+
+
+def training_in(directory):
+    """Processes that train a run in or below a directory: those that write to its log.txt."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/fd/1"):
+        with suppress(OSError):  # it ended meanwhile, or is not ours
+            log = path.readlink()
+            if log.name == "log.txt" and directory in log.parents:
+                found.append(int(path.parts[2]))
     return found
 
 

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 from rich.live import Live
-from tiny_sweeps import LONG, TINY, learned, needs_proc, pids_of, tasks, wait_for
+from tiny_sweeps import LONG, TINY, learned, needs_proc, tasks, training_in, wait_for
 from written_runs import make_run
 
 from reorder.cli import app, main
@@ -103,9 +103,9 @@ def test_a_killed_run_is_reported_and_ctrl_c_leaves_the_rest_resumable(tmp_path)
     sweep = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         wait_for(lambda: row.epochs_done and column.epochs_done)
-        (victim,) = pids_of(f"--resume {row.directory.path}")
+        (victim,) = training_in(row.directory.path)
         os.kill(victim, signal.SIGKILL)
-        wait_for(lambda: not pids_of(f"--resume {row.directory.path}"))
+        wait_for(lambda: not training_in(row.directory.path))
         time.sleep(0.5)
         sweep.send_signal(signal.SIGINT)
         output, errors = sweep.communicate(timeout=120)
@@ -114,7 +114,7 @@ def test_a_killed_run_is_reported_and_ctrl_c_leaves_the_rest_resumable(tmp_path)
     assert sweep.returncode == 130, output + errors
     assert f"failed {row.name}: killed by SIGKILL" in output
     assert "2 of 2 runs remain; continue with: reorder sweep digits" in output
-    assert not pids_of(f"--resume {tmp_path}")  # nothing trains on
+    assert not training_in(tmp_path)  # nothing trains on
     assert "stopped by SIGTERM and saved" in (column.directory.path / "log.txt").read_text()
     before = [task.epochs_done for task in (row, column)]
     assert min(before) >= 1
@@ -146,7 +146,7 @@ def test_a_second_ctrl_c_ends_at_once_what_does_not_end_by_itself(tmp_path):
     )
     try:
         wait_for(lambda: all(task.epochs_done for task in runs))
-        training = [pid for task in runs for pid in pids_of(f"--resume {task.directory.path}")]
+        training = [pid for task in runs for pid in training_in(task.directory.path)]
         assert len(training) == 2
         for pid in training:
             os.kill(pid, signal.SIGSTOP)  # they cannot save, as if the disk hung
@@ -159,7 +159,7 @@ def test_a_second_ctrl_c_ends_at_once_what_does_not_end_by_itself(tmp_path):
     finally:
         sweep.kill()
     assert (sweep.returncode, errors) == (130, "")
-    wait_for(lambda: not pids_of(f"--resume {tmp_path}"), seconds=30)
+    wait_for(lambda: not training_in(tmp_path), seconds=30)
 
 
 def test_two_sweeps_do_not_train_a_run_twice(tmp_path, capsys):
